@@ -1,0 +1,1 @@
+//! The browser build of `remat`.
