@@ -1,0 +1,3 @@
+//! Values become passes: fusion, decided by the recording alone.
+
+pub mod program;

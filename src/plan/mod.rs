@@ -1,0 +1,153 @@
+//! A plan: ordered dispatches, each operand at a fixed place, with its peak.
+//!
+//! ```text
+//! program + policy -> schedule (which passes run, when, replays)
+//!                  -> lifetimes -> placement -> Plan
+//! ```
+//!
+//! Spaces: transient values live in the *arena* (blocks within the device's
+//! buffer limit), inputs in the *upload* blocks, constants in *constant*
+//! blocks, uniform words in one buffer, states in buffers of their own.
+
+use crate::fuse::program::{PassId, StorageId};
+
+/// Which memory a binding lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// Arena block of this index.
+    Arena(u32),
+    /// Upload block of this index.
+    Upload(u32),
+    /// Constant block of this index.
+    Constant(u32),
+    /// State of this index in [`crate::fuse::program::Program::states`]; offset 0.
+    State(u32),
+}
+
+/// A range of bytes in a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// Which memory.
+    pub space: Space,
+    /// First byte, a multiple of 256.
+    pub offset: u64,
+    /// Length in bytes, not rounded.
+    pub bytes: u64,
+}
+
+/// Index of an instance in its [`Plan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(pub u32);
+
+/// One life of a storage: a replay makes a new instance.
+///
+/// It is alive from dispatch `first` (which makes it; for inputs 0) to
+/// dispatch `last` (its last reader; `dispatches.len()` if a run hands it
+/// back), both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// The storage that it is a life of.
+    pub storage: StorageId,
+    /// Where it lies.
+    pub location: Location,
+    /// Index of the dispatch that makes it.
+    pub first: u32,
+    /// Index of the last dispatch that reads it.
+    pub last: u32,
+}
+
+/// One pass, encoded at one place of the schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispatch {
+    /// Which pass.
+    pub pass: PassId,
+    /// True if this pass ran before in the same run.
+    pub replay: bool,
+    /// The instance read (or, for pure writes, made) per operand; for
+    /// `InPlace` the instance consumed.
+    pub instances: Vec<InstanceId>,
+    /// The instance made per operand, where one is (`Write`, `InPlace`).
+    pub made: Vec<Option<InstanceId>>,
+    /// First byte of its uniform words in the uniform buffer, a multiple of 256.
+    pub uniform_offset: u64,
+}
+
+/// An output of a run: copied from the arena to the run's slot when it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputPlacement {
+    /// Index in [`crate::fuse::program::Program::outputs`].
+    pub output: u32,
+    /// The instance that holds it.
+    pub instance: InstanceId,
+    /// First byte within a slot, a multiple of 4.
+    pub slot_offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Bytes of a step at its peak, by the buffers that hold them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeakBytes {
+    /// States that the step uses, each rounded up to 256... see [`crate::plan`].
+    pub state: u64,
+    /// Arena blocks, each as long as its last placed byte.
+    pub arena: u64,
+    /// Upload blocks.
+    pub upload: u64,
+    /// Constant blocks.
+    pub constant: u64,
+    /// The uniform buffer.
+    pub uniform: u64,
+    /// The ring of output slots.
+    pub output: u64,
+    /// The read-back buffer.
+    pub readback: u64,
+}
+
+impl PeakBytes {
+    /// The sum: `planned_peak_bytes`.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.state + self.arena + self.upload + self.constant + self.uniform + self.output + self.readback
+    }
+}
+
+/// How many runs may be in flight, and how many earlier outputs are kept.
+pub const OUTPUT_SLOTS: u64 = 3;
+
+/// A planned step, ready to be encoded. Pure data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The policy that made it, printed.
+    pub policy: String,
+    /// What is encoded, in order.
+    pub dispatches: Vec<Dispatch>,
+    /// Every life of every transient storage, input, constant and state.
+    pub instances: Vec<Instance>,
+    /// Length of each arena block in bytes.
+    pub arena_blocks: Vec<u64>,
+    /// Length of each upload block in bytes.
+    pub upload_blocks: Vec<u64>,
+    /// Length of each constant block in bytes.
+    pub constant_blocks: Vec<u64>,
+    /// Where each input lies (index as in `Program::inputs`); `None` for one without elements.
+    pub inputs: Vec<Option<Location>>,
+    /// Where each constant lies.
+    pub constants: Vec<Option<Location>>,
+    /// Length of the uniform buffer in bytes.
+    pub uniform_bytes: u64,
+    /// Outputs and their place in a slot.
+    pub outputs: Vec<OutputPlacement>,
+    /// Length of one output slot in bytes (a multiple of 256).
+    pub slot_bytes: u64,
+    /// Bytes at the peak.
+    pub peak: PeakBytes,
+    /// Largest sum of live arena bytes, without parameter gradients and inputs.
+    pub activation_peak_bytes: u64,
+    /// Number of dispatches that repeat an earlier pass.
+    pub replayed_passes: u32,
+    /// Estimated time of all dispatches, in nanoseconds.
+    pub cost_ns: f64,
+    /// Estimated time of the replays among them, in nanoseconds.
+    pub replay_cost_ns: f64,
+}
