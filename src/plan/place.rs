@@ -311,7 +311,7 @@ impl Gaps {
     fn free(&mut self, mut begin: u64, mut size: u64) {
         let before = self.by_address.range(..begin).next_back().map(|(&b, &s)| (b, s));
         if let Some((b, s)) = before {
-            if b + s == begin && begin % self.limit.stride != 0 {
+            if b + s == begin && !begin.is_multiple_of(self.limit.stride) {
                 self.remove(b, s);
                 begin = b;
                 size += s;
@@ -319,7 +319,7 @@ impl Gaps {
         }
         let after = self.by_address.get(&(begin + size)).copied();
         if let Some(s) = after {
-            if (begin + size) % self.limit.stride != 0 {
+            if !(begin + size).is_multiple_of(self.limit.stride) {
                 self.remove(begin + size, s);
                 size += s;
             }
