@@ -40,7 +40,8 @@ struct Eager<'a> {
     /// Backward passes that read nothing made in backward: they could run at
     /// any time, so they run when first demanded.
     lazy: Vec<bool>,
-    /// Readers that have not run yet, late ones included.
+    /// Readers that have not run yet. Late ones do not count: state is written
+    /// as soon as it can be.
     readers_left: Vec<u32>,
 }
 
@@ -52,9 +53,7 @@ impl<'a> Eager<'a> {
             let p = &program.passes[pass as usize];
             let waits_for_gradient = p.operands.iter().filter_map(|o| o.read()).any(|s| {
                 let producer = facts.producer[s.index()];
-                producer != NONE
-                    && program.passes[producer as usize].phase != Phase::Forward
-                    && !lazy[producer as usize]
+                producer != NONE && program.passes[producer as usize].phase != Phase::Forward
             });
             let demanded = p
                 .operands
@@ -63,7 +62,9 @@ impl<'a> Eager<'a> {
                 .all(|s| !facts.readers_of(s.index()).is_empty() && !facts.handed_back[s.index()]);
             lazy[pass as usize] = p.phase == Phase::Backward && !waits_for_gradient && demanded;
         }
-        let readers_left = (0..program.storages.len()).map(|s| facts.readers_of(s).len() as u32).collect();
+        let early = |r: &&u32| !facts.late[**r as usize];
+        let readers_left =
+            (0..program.storages.len()).map(|s| facts.readers_of(s).iter().filter(early).count() as u32).collect();
         Self {
             facts,
             order: Vec::with_capacity(recorded.len()),
