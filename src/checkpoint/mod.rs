@@ -29,11 +29,18 @@ pub(crate) struct Decision {
     pub(crate) paths: Paths,
     /// Values outside all regions that are dropped and replayed all the same, sorted.
     pub(crate) evicted: Vec<StorageId>,
+    /// Which of the planner's orders of passes it is for.
+    pub(crate) order: usize,
 }
 
 impl Decision {
     /// A decision by regions alone.
     pub(crate) fn of_paths(paths: Paths) -> Self {
-        Self { paths, evicted: Vec::new() }
+        Self { paths, evicted: Vec::new(), order: 0 }
+    }
+
+    /// The same in another order of passes.
+    pub(crate) fn in_order(&self, order: usize) -> Self {
+        Self { order, ..self.clone() }
     }
 }

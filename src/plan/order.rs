@@ -75,9 +75,22 @@ impl<'a> Eager<'a> {
     }
 
     /// Runs a pass, what it demands of lazy passes first, and afterwards
-    /// everything that can now run without taking memory.
+    /// everything that can now run without taking memory. Passes that wait for
+    /// the same gradient and are free to run go before it: a weight's gradient
+    /// frees an activation before the next activation's gradient is made.
     fn run(&mut self, pass: u32) {
         let mut hoisted = vec![(pass, pass)];
+        let program = self.facts.program;
+        if program.passes[pass as usize].phase == Phase::Backward {
+            let gradients = program.passes[pass as usize].operands.iter().filter_map(|o| o.read()).filter(|s| {
+                let producer = self.facts.producer[s.index()];
+                producer != NONE && program.passes[producer as usize].phase == Phase::Backward
+            });
+            let mut siblings: Vec<u32> =
+                gradients.flat_map(|s| self.facts.readers_of(s.index()).iter().copied()).collect();
+            siblings.sort_unstable_by(|a, b| b.cmp(a));
+            hoisted.extend(siblings.into_iter().filter(|&s| s != pass).map(|sibling| (sibling, pass)));
+        }
         while let Some((next, cause)) = hoisted.pop() {
             if self.done[next as usize] || (next != pass && !self.free_to_run(next, cause)) {
                 continue;

@@ -48,44 +48,34 @@ impl<'p> Planner<'p> {
         Ok(Self { facts, fixed, orders })
     }
 
-    fn in_order(&self, order: &[u32], decision: &Decision) -> Result<(Schedule, Measure)> {
-        let trace = replay::replay(&self.facts, order, decision)?;
+    fn schedule(&self, decision: &Decision) -> Result<(Schedule, Measure)> {
+        let trace = replay::replay(&self.facts, &self.orders[decision.order], decision)?;
         let schedule = schedule::schedule(&self.facts, trace)?;
         let measure = schedule.measure(&self.facts);
         Ok((schedule, measure))
     }
 
-    /// Schedules a decision in the order with the lowest live peak.
-    fn schedule(&self, decision: &Decision) -> Result<(Schedule, Measure)> {
-        let mut best = self.in_order(&self.orders[0], decision)?;
-        for order in &self.orders[1..] {
-            let tried = self.in_order(order, decision)?;
-            if tried.1.live_bytes < best.1.live_bytes {
-                best = tried;
+    fn lay_out(&self, decision: &Decision) -> Result<LaidOut> {
+        let (schedule, measure) = self.schedule(decision)?;
+        let placed = self.fixed.place(&self.facts, &schedule, measure.live_bytes);
+        Ok(LaidOut { schedule, measure, placed })
+    }
+
+    /// Lays a decision out in every order and takes the shortest arena, or a
+    /// cheaper one that is hardly longer.
+    fn lay_out_best(&self, decision: &Decision) -> Result<LaidOut> {
+        let mut best = self.lay_out(&decision.in_order(0))?;
+        for order in 1..self.orders.len() {
+            let next = self.lay_out(&decision.in_order(order))?;
+            let (arena, best_arena) = (next.arena(), best.arena());
+            let near = arena.abs_diff(best_arena) <= best_arena / 64;
+            let dearer = next.measure.cost_ns.total_cmp(&best.measure.cost_ns);
+            let better = if near && dearer.is_ne() { dearer.is_lt() } else { arena < best_arena };
+            if better {
+                best = next;
             }
         }
         Ok(best)
-    }
-
-    /// Schedules and places a decision in the order with the shortest arena.
-    fn lay_out(&self, decision: &Decision) -> Result<LaidOut> {
-        let mut tried = Vec::with_capacity(self.orders.len());
-        for order in &self.orders {
-            tried.push(self.in_order(order, decision)?);
-        }
-        tried.sort_by_key(|(_, measure)| measure.live_bytes);
-        let mut best: Option<LaidOut> = None;
-        for (schedule, measure) in tried {
-            if best.as_ref().is_some_and(|b| b.arena() <= measure.live_bytes) {
-                break;
-            }
-            let placed = self.fixed.place(&self.facts, &schedule, measure.live_bytes);
-            let next = LaidOut { schedule, measure, placed };
-            if best.as_ref().is_none_or(|b| next.arena() < b.arena()) {
-                best = Some(next);
-            }
-        }
-        best.ok_or_else(|| Error::PlanCheck { dispatch: 0, detail: "there is no order to plan".to_owned() })
     }
 
     fn peak(&self, laid_out: &LaidOut) -> PeakBytes {
@@ -99,10 +89,13 @@ impl<'p> Planner<'p> {
 
     /// Plans a policy that needs no search.
     pub(super) fn plan_fixed(&self, policy: &Policy, decision: &Decision) -> Result<Plan> {
-        let mut plan = self.finish(&self.lay_out(decision)?, policy)?;
+        let mut plan = self.finish(&self.lay_out_best(decision)?, policy)?;
         if *policy != Policy::None {
-            let (_, none) = self.schedule(&self.keeps_all())?;
-            plan.notes.extend(report::gain_note(&plan, none.live_bytes));
+            let mut least = u64::MAX;
+            for order in 0..self.orders.len() {
+                least = least.min(self.schedule(&self.keeps_all().in_order(order))?.1.live_bytes);
+            }
+            plan.notes.extend(report::gain_note(&plan, least));
         }
         Ok(plan)
     }
@@ -113,7 +106,7 @@ impl<'p> Planner<'p> {
 
     /// Plans the cheapest candidate that fits, or names the least budget.
     pub(super) fn plan_budget(&self, policy: &Policy) -> Result<Plan> {
-        let keeps_all = self.lay_out(&self.keeps_all())?;
+        let keeps_all = self.lay_out_best(&self.keeps_all())?;
         let none = self.peak(&keeps_all);
         let budget = match *policy {
             Policy::Budget(size) => size.bytes(),
@@ -124,7 +117,7 @@ impl<'p> Planner<'p> {
         if none.total() <= budget {
             return self.finish(&keeps_all, policy);
         }
-        let candidates = search(&self.facts, &mut |decision| self.evaluate(decision))?;
+        let candidates = search(&self.facts, self.orders.len(), &mut |decision| self.evaluate(decision))?;
         for candidate in &candidates {
             if self.peak_at_least(candidate.live_bytes) > budget {
                 continue;
@@ -138,7 +131,7 @@ impl<'p> Planner<'p> {
                 return Ok(plan);
             }
         }
-        Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&candidates)? })
+        Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&none, &candidates)? })
     }
 
     /// A bound that no placement undercuts: blocks end at the last used byte,
@@ -148,8 +141,8 @@ impl<'p> Planner<'p> {
         self.fixed.peak_with(live_bytes.saturating_sub(rounding)).total()
     }
 
-    fn least_budget(&self, candidates: &[Candidate]) -> Result<u64> {
-        let mut least = u64::MAX;
+    fn least_budget(&self, none: &PeakBytes, candidates: &[Candidate]) -> Result<u64> {
+        let mut least = none.total();
         for candidate in candidates.iter().rev() {
             if self.peak_at_least(candidate.live_bytes) < least {
                 least = least.min(self.peak(&self.lay_out(&candidate.decision)?).total());
@@ -163,7 +156,7 @@ impl<'p> Planner<'p> {
         Ok(Evaluated {
             live_bytes: measure.live_bytes,
             cost_ns: measure.cost_ns,
-            effort: schedule.order.len() * self.orders.len(),
+            effort: schedule.order.len(),
             saved_at_peak: self.saved_at(&schedule, measure.peak_at),
         })
     }

@@ -73,22 +73,13 @@ fn figures() {
 #[ignore = "prints figures"]
 fn placement_gaps() {
     let policies = ["none", "segments", "every:2", "every:3", "every:4", "sqrt"];
-    for (blocks, width, ratio, rows) in [(8, 1024, 4, 8), (8, 1024, 4, 512), (8, 1024, 4, 1024), (12, 512, 3, 700), (5, 300, 7, 123)] {
+    for (blocks, width, ratio, rows) in
+        [(8, 1024, 4, 8), (8, 1024, 4, 512), (8, 1024, 4, 1024), (12, 512, 3, 700), (5, 300, 7, 123)]
+    {
         measure(&format!("mlp {blocks} {width} {ratio} {rows}"), &mlp(blocks, width, ratio, rows, true), &policies);
     }
     for (layers, width, batch) in [(4, 128, 8), (12, 128, 8), (6, 384, 2), (3, 96, 3)] {
         let size = Gpt { layers, width, batch, nested: layers == 3, ..Gpt::TWELVE };
         measure(&format!("gpt {layers} {width} {batch}"), &gpt(size), &policies);
-    }
-}
-#[test]
-#[ignore = "debug"]
-fn debug_dump() {
-    let size = Gpt { layers: 2, width: 384, batch: 2, ..Gpt::TWELVE };
-    let program = gpt(size);
-    let plan = planned(&program, "segments").unwrap();
-    for (i, (d, l)) in plan.dispatches.iter().zip(plan.timeline(&program)).enumerate() {
-        let p = program.pass(d.pass);
-        println!("{i} {}{} {:?} act {} grad {} pg {} ws {}", p.name, if d.replay {" R"} else {""}, p.segment, l.activations, l.gradients, l.parameter_gradients, l.workspace);
     }
 }
