@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Pure data, like everything before `gpu/`. A *decision* says which passes
-//! form a region and which single values are dropped besides; [`replay`] walks
+//! form a region and which single values are dropped besides; `replay` walks
 //! the passes under a decision and encodes a pass again wherever a backward
 //! pass reads a value that is no longer there. Passes themselves never change:
 //! a replay is the same pass at other offsets, so a decision cannot change bits.
