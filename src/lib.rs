@@ -3,6 +3,10 @@
 pub mod dtype;
 pub mod error;
 pub mod fuse;
+mod grad;
+pub mod graph;
+pub mod ops;
+pub mod params;
 pub mod plan;
 pub mod profile;
 pub mod shared;

@@ -1,0 +1,559 @@
+//! From nodes to drafts of passes: which values get memory, which are fused.
+
+use super::MAX_FUSED_NODES;
+use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind};
+use crate::dtype::{Layout, TensorType};
+use crate::error::Result;
+use crate::graph::{Graph, NodeId, Source, ValueId};
+use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView};
+use crate::profile::DeviceProfile;
+use crate::shared::Shared;
+
+/// A value in memory, seen through strides.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    /// `None` for values without elements.
+    pub(super) storage: Option<StorageId>,
+    pub(super) layout: Layout,
+    pub(super) ty: TensorType,
+}
+
+/// A fused expression: nodes in evaluation order and the leaves they read.
+#[derive(Debug, Clone)]
+pub(super) struct Expression {
+    pub(super) leaves: Vec<Placed>,
+    pub(super) steps: Vec<Step>,
+    pub(super) ty: TensorType,
+}
+
+/// One elementwise node of an expression.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) node: Option<NodeId>,
+    pub(super) operands: Vec<StepOperand>,
+    pub(super) ty: TensorType,
+}
+
+/// What a step reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepOperand {
+    Leaf(usize),
+    Step(usize),
+    /// The value that a kernel hands to its epilogue.
+    Accumulator,
+}
+
+/// A pass before its text is written.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) segment: Option<SegmentId>,
+    pub(super) phase: Phase,
+    pub(super) body: Body,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Elementwise { expression: Expression, output: StorageId },
+    Kernel { kind: &'static str, name: String, call: KernelCall, operands: Vec<DraftOperand> },
+}
+
+/// A kernel's binding.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum DraftOperand {
+    Read(StorageId),
+    Write(StorageId),
+    State(StorageId),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Drafts {
+    pub(super) storages: Vec<Storage>,
+    pub(super) passes: Vec<Draft>,
+    /// Where each output value lies; contiguous from its storage's start.
+    pub(super) outputs: Vec<Option<StorageId>>,
+}
+
+pub(super) fn draft(graph: &Graph, profile: &DeviceProfile) -> Result<Drafts> {
+    let mut builder = Builder::new(graph, profile);
+    builder.sources();
+    builder.decide_inlining();
+    for index in 0..graph.nodes.len() {
+        if builder.live[index] {
+            builder.node(NodeId(index as u32))?;
+        }
+    }
+    builder.outputs()?;
+    Ok(builder.drafts)
+}
+
+pub(super) struct Builder<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) profile: &'a DeviceProfile,
+    live: Vec<bool>,
+    /// Per value: computed inside its only reader's pass.
+    inline: Vec<bool>,
+    placed: Vec<Option<Placed>>,
+    pub(super) drafts: Drafts,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: &'a Graph, profile: &'a DeviceProfile) -> Self {
+        Self {
+            graph,
+            profile,
+            live: graph.live_nodes(),
+            inline: vec![false; graph.values.len()],
+            placed: vec![None; graph.values.len()],
+            drafts: Drafts::default(),
+        }
+    }
+
+    /// Storages of inputs, constants and states.
+    fn sources(&mut self) {
+        for (index, value) in self.graph.values.iter().enumerate() {
+            let (kind, category, name) = match value.source {
+                Source::Input(i) => {
+                    (StorageKind::Input(i), Category::Input, self.graph.inputs[i as usize].name.clone())
+                }
+                Source::Constant(i) => (StorageKind::Constant(i), Category::Other, format!("constant{i}")),
+                Source::State(i) => {
+                    let state = &self.graph.states[i as usize];
+                    (StorageKind::State(i), state.category, state.name.clone())
+                }
+                Source::Node { .. } => continue,
+            };
+            let storage = self.storage(&value.ty, kind, category, name, false);
+            let layout = Layout::contiguous(&value.ty.shape);
+            self.placed[index] = Some(Placed { storage, layout, ty: value.ty.clone() });
+        }
+    }
+
+    fn storage(
+        &mut self,
+        ty: &TensorType,
+        kind: StorageKind,
+        category: Category,
+        name: String,
+        named: bool,
+    ) -> Option<StorageId> {
+        let bytes = ty.size_bytes();
+        if bytes == 0 {
+            return None;
+        }
+        let id = StorageId(self.drafts.storages.len() as u32);
+        self.drafts.storages.push(Storage { name, bytes, kind, category, named });
+        Some(id)
+    }
+
+    /// Marks values that are computed inside their only reader's pass.
+    fn decide_inlining(&mut self) {
+        let graph = self.graph;
+        let mut readers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.values.len()];
+        for (index, node) in graph.nodes.iter().enumerate().filter(|(i, _)| self.live[*i]) {
+            for v in &node.inputs {
+                let list = &mut readers[v.index()];
+                if list.last() != Some(&NodeId(index as u32)) {
+                    list.push(NodeId(index as u32));
+                }
+            }
+        }
+        let mut kept = vec![false; graph.values.len()];
+        for (_, id) in &graph.outputs {
+            kept[id.index()] = true;
+        }
+        let mut size = vec![1_usize; graph.nodes.len()];
+        let mut holds_kernel = vec![false; graph.nodes.len()];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            if !self.live[index] || node.outputs.len() != 1 {
+                continue;
+            }
+            let elementwise = matches!(node.op.lowering(), Lowering::Elementwise(_));
+            if elementwise {
+                let mut inlined: Vec<ValueId> =
+                    node.inputs.iter().copied().filter(|v| self.inline[v.index()]).collect();
+                inlined.sort_unstable();
+                inlined.dedup();
+                for v in inlined {
+                    let Some(producer) = graph.producer(v) else { continue };
+                    if holds_kernel[producer.index()] {
+                        // Only one kernel's store can take the expression.
+                        if holds_kernel[index] {
+                            let kernel = self.kernel_below(v);
+                            self.inline[kernel.index()] = false;
+                            continue;
+                        }
+                        holds_kernel[index] = true;
+                    }
+                    size[index] += size[producer.index()];
+                }
+            }
+            let value = node.outputs[0];
+            let ty = &graph.value(value).ty;
+            let takes_epilogue = self.takes_epilogue(NodeId(index as u32));
+            holds_kernel[index] |= takes_epilogue;
+            if !(elementwise || takes_epilogue) || kept[value.index()] || graph.value(value).name.is_some() {
+                continue;
+            }
+            let [reader] = readers[value.index()][..] else { continue };
+            let reader = graph.node(reader);
+            let fits = matches!(reader.op.lowering(), Lowering::Elementwise(_))
+                && reader.segment == node.segment
+                && reader.phase == node.phase
+                && reader.outputs.len() == 1
+                && graph.value(reader.outputs[0]).ty.shape == ty.shape
+                && ty.shape.element_count() > 0
+                && size[index] < MAX_FUSED_NODES;
+            self.inline[value.index()] = fits;
+        }
+    }
+
+    fn takes_epilogue(&self, node: NodeId) -> bool {
+        let node = self.graph.node(node);
+        let Lowering::Kernel(kernel) = node.op.lowering() else { return false };
+        let types: Vec<&TensorType> = node.inputs.iter().map(|v| &self.graph.value(*v).ty).collect();
+        kernel.epilogue_shape(&types).is_some()
+    }
+
+    /// The inlined kernel value under the inlined value `v`.
+    fn kernel_below(&self, v: ValueId) -> ValueId {
+        let mut stack = vec![v];
+        while let Some(v) = stack.pop() {
+            let Some(producer) = self.graph.producer(v) else { continue };
+            let node = self.graph.node(producer);
+            if matches!(node.op.lowering(), Lowering::Kernel(_)) {
+                return v;
+            }
+            stack.extend(node.inputs.iter().filter(|v| self.inline[v.index()]));
+        }
+        v
+    }
+
+    fn node(&mut self, id: NodeId) -> Result<()> {
+        let node = self.graph.node(id);
+        if node.outputs.len() == 1 && self.inline[node.outputs[0].index()] {
+            return Ok(());
+        }
+        match node.op.lowering() {
+            Lowering::View(view) => {
+                let input = self.placed(node.inputs[0])?;
+                let (output, ty) = (node.outputs[0], self.graph.value(node.outputs[0]).ty.clone());
+                let placed = match view.view(&input.layout) {
+                    Some(layout) => Placed { storage: input.storage, layout, ty: ty.clone() },
+                    None => {
+                        let copy = self.copy(&input, node.segment, node.phase, Category::Workspace, "copy".into())?;
+                        // Strides always suffice for a contiguous value.
+                        let layout = view.view(&copy.layout).unwrap_or_else(|| Layout::contiguous(&ty.shape));
+                        Placed { storage: copy.storage, layout, ty: ty.clone() }
+                    }
+                };
+                self.name_view(output, &placed);
+                self.placed[output.index()] = Some(placed);
+                Ok(())
+            }
+            Lowering::Elementwise(_) => self.elementwise(id),
+            Lowering::Kernel(kernel) => {
+                let operands = node.inputs.clone();
+                self.kernel(id, kernel, &operands, None, &node.outputs.clone())
+            }
+        }
+    }
+
+    /// A name given to a view reaches the storage that it looks at.
+    fn name_view(&mut self, output: ValueId, placed: &Placed) {
+        if let (Some(name), Some(storage)) = (&self.graph.value(output).name, placed.storage) {
+            let storage = &mut self.drafts.storages[storage.index()];
+            if !storage.named && storage.kind == StorageKind::Transient {
+                storage.name.clone_from(name);
+                storage.named = true;
+            }
+        }
+    }
+
+    pub(super) fn placed(&mut self, value: ValueId) -> Result<Placed> {
+        match &self.placed[value.index()] {
+            Some(placed) => Ok(placed.clone()),
+            None => {
+                // A value that was to be inlined, but whose reader turned out to need it in memory.
+                self.inline[value.index()] = false;
+                if let Some(node) = self.graph.producer(value) {
+                    self.node(node)?;
+                }
+                Ok(self.placed[value.index()].clone().unwrap_or_else(|| {
+                    let ty = self.graph.value(value).ty.clone();
+                    Placed { storage: None, layout: Layout::contiguous(&ty.shape), ty }
+                }))
+            }
+        }
+    }
+
+    /// A contiguous copy of a strided value, as a pass of its own.
+    pub(super) fn copy(
+        &mut self,
+        from: &Placed,
+        segment: Option<SegmentId>,
+        phase: Phase,
+        category: Category,
+        name: String,
+    ) -> Result<Placed> {
+        let ty = from.ty.clone();
+        let storage = self.storage(&ty, StorageKind::Transient, category, name, false);
+        if let Some(output) = storage {
+            let step = Step { node: None, operands: vec![StepOperand::Leaf(0)], ty: ty.clone() };
+            let expression = Expression { leaves: vec![from.clone()], steps: vec![step], ty: ty.clone() };
+            self.drafts.passes.push(Draft { segment, phase, body: Body::Elementwise { expression, output } });
+        }
+        Ok(Placed { storage, layout: Layout::contiguous(&ty.shape), ty })
+    }
+
+    fn value_storage(&mut self, value: ValueId, op: &str, phase: Phase) -> Option<StorageId> {
+        let info = self.graph.value(value);
+        let category = match phase {
+            _ if info.is_parameter_gradient => Category::ParameterGradient,
+            Phase::Forward => Category::Activation,
+            Phase::Backward | Phase::Update => Category::Gradient,
+        };
+        let name = info.name.clone().unwrap_or_else(|| format!("{op}.{}", value.0));
+        let ty = info.ty.clone();
+        let named = info.name.is_some();
+        let storage = self.storage(&ty, StorageKind::Transient, category, name, named);
+        self.placed[value.index()] = Some(Placed { storage, layout: Layout::contiguous(&ty.shape), ty });
+        storage
+    }
+
+    /// An elementwise value that needs memory: its tree becomes one pass.
+    fn elementwise(&mut self, id: NodeId) -> Result<()> {
+        let node = self.graph.node(id);
+        let root = node.outputs[0];
+        if self.graph.value(root).ty.size_bytes() == 0 {
+            self.value_storage(root, node.op.name(), node.phase);
+            return Ok(());
+        }
+        loop {
+            let (expression, kernel) = self.gather(id)?;
+            let kernel_operands = kernel.map_or(0, |k| self.graph.node(k).inputs.len());
+            let mut distinct: Vec<StorageId> = expression.leaves.iter().filter_map(|l| l.storage).collect();
+            distinct.sort_unstable();
+            distinct.dedup();
+            if distinct.len() + kernel_operands + 1 > self.profile.usable_storage_buffers() {
+                if let Some(cut) = self.cut(id) {
+                    self.inline[cut.index()] = false;
+                    if let Some(producer) = self.graph.producer(cut) {
+                        self.node(producer)?;
+                    }
+                    continue;
+                }
+            }
+            if let Some(kernel) = kernel {
+                if self.fused_kernel(id, kernel, &expression)? {
+                    return Ok(());
+                }
+                let product = self.graph.node(kernel).outputs[0];
+                self.inline[product.index()] = false;
+                self.node(kernel)?;
+                continue;
+            }
+            let output = self.value_storage(root, node.op.name(), node.phase);
+            if let Some(output) = output {
+                let body = Body::Elementwise { expression, output };
+                self.drafts.passes.push(Draft { segment: node.segment, phase: node.phase, body });
+            }
+            return Ok(());
+        }
+    }
+
+    /// Where to cut a tree that reads too many storages: its inlined child
+    /// with most nodes below it (the first of equals).
+    fn cut(&self, id: NodeId) -> Option<ValueId> {
+        let mut best: Option<(usize, ValueId)> = None;
+        for &v in self.graph.node(id).inputs.iter().filter(|v| self.inline[v.index()]) {
+            let mut size = 0;
+            let mut stack = vec![v];
+            while let Some(v) = stack.pop() {
+                size += 1;
+                if let Some(producer) = self.graph.producer(v) {
+                    stack.extend(self.graph.node(producer).inputs.iter().filter(|v| self.inline[v.index()]));
+                }
+            }
+            if best.is_none_or(|(most, _)| size > most) {
+                best = Some((size, v));
+            }
+        }
+        best.map(|(_, v)| v)
+    }
+
+    /// The expression tree under `id` in evaluation order, and the kernel whose
+    /// output it reads as its accumulator. Trees are at most
+    /// [`MAX_FUSED_NODES`] per branch, so recursion is shallow.
+    fn gather(&mut self, id: NodeId) -> Result<(Expression, Option<NodeId>)> {
+        let ty = self.graph.value(self.graph.node(id).outputs[0]).ty.clone();
+        let mut expression = Expression { leaves: Vec::new(), steps: Vec::new(), ty };
+        let mut kernel = None;
+        self.gather_into(id, &mut expression, &mut kernel)?;
+        Ok((expression, kernel))
+    }
+
+    fn gather_into(&mut self, id: NodeId, into: &mut Expression, kernel: &mut Option<NodeId>) -> Result<usize> {
+        let node = self.graph.node(id);
+        let mut operands: Vec<StepOperand> = Vec::with_capacity(node.inputs.len());
+        let mut seen: Vec<(ValueId, StepOperand)> = Vec::new();
+        for &v in &node.inputs {
+            if let Some((_, operand)) = seen.iter().find(|(seen, _)| *seen == v) {
+                operands.push(*operand);
+                continue;
+            }
+            let producer = self.graph.producer(v).filter(|_| self.inline[v.index()]);
+            let operand = match producer {
+                Some(p) if matches!(self.graph.node(p).op.lowering(), Lowering::Kernel(_)) => {
+                    *kernel = Some(p);
+                    StepOperand::Accumulator
+                }
+                Some(p) => StepOperand::Step(self.gather_into(p, into, kernel)?),
+                None => {
+                    let placed = self.placed(v)?;
+                    let same =
+                        |l: &Placed| l.storage == placed.storage && l.layout == placed.layout && l.ty == placed.ty;
+                    let leaf = into.leaves.iter().position(same).unwrap_or_else(|| {
+                        into.leaves.push(placed);
+                        into.leaves.len() - 1
+                    });
+                    StepOperand::Leaf(leaf)
+                }
+            };
+            seen.push((v, operand));
+            operands.push(operand);
+        }
+        let ty = self.graph.value(node.outputs[0]).ty.clone();
+        into.steps.push(Step { node: Some(id), operands, ty });
+        Ok(into.steps.len() - 1)
+    }
+
+    /// Fuses an expression into the store of the kernel it reads; false if it does not fit.
+    fn fused_kernel(&mut self, root: NodeId, kernel: NodeId, expression: &Expression) -> Result<bool> {
+        let node = self.graph.node(kernel);
+        let Lowering::Kernel(op) = node.op.lowering() else { return Ok(false) };
+        let types: Vec<&TensorType> = node.inputs.iter().map(|v| &self.graph.value(*v).ty).collect();
+        let Some(shape) = op.epilogue_shape(&types) else { return Ok(false) };
+        let mut bound: Vec<StorageId> = Vec::new();
+        for v in node.inputs.clone() {
+            bound.extend(self.placed(v)?.storage);
+        }
+        let first_binding = node.inputs.len() as u32 + 2;
+        let Some(epilogue) = super::epilogue::generate(self.graph, expression, shape, &bound, first_binding) else {
+            return Ok(false);
+        };
+        let root_node = self.graph.node(root);
+        let (inputs, outputs) = (node.inputs.clone(), root_node.outputs.clone());
+        self.kernel(kernel, op, &inputs, Some((&epilogue.code, &epilogue.storages, epilogue.name.as_str())), &outputs)?;
+        Ok(true)
+    }
+
+    /// A kernel op's dispatches, storing into the values `outputs`.
+    fn kernel(
+        &mut self,
+        id: NodeId,
+        op: &dyn KernelOp,
+        inputs: &[ValueId],
+        epilogue: Option<(&EpilogueCode, &[StorageId], &str)>,
+        outputs: &[ValueId],
+    ) -> Result<()> {
+        let node = self.graph.node(id);
+        let (name, segment, phase) = (node.op.name(), node.segment, node.phase);
+        let writes = node.op.state_writes();
+        let mut operands = Vec::with_capacity(inputs.len());
+        for (index, &v) in inputs.iter().enumerate() {
+            let placed = self.placed(v)?;
+            let direct = op.accepts(index, &placed.layout) || writes.contains(&index);
+            operands.push(if direct {
+                placed
+            } else {
+                self.copy(&placed, segment, phase, Category::Workspace, format!("{name}.copy"))?
+            });
+        }
+        let output_storages: Vec<Option<StorageId>> =
+            outputs.iter().map(|v| self.value_storage(*v, name, phase)).collect();
+        if !outputs.is_empty() && output_storages.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let views: Vec<OperandView<'_>> =
+            operands.iter().map(|p| OperandView { ty: &p.ty, layout: &p.layout }).collect();
+        let output_types: Vec<&TensorType> = outputs.iter().map(|v| &self.graph.value(*v).ty).collect();
+        let context = KernelContext {
+            profile: self.profile,
+            inputs: &views,
+            outputs: &output_types,
+            epilogue: epilogue.map(|(code, _, _)| code),
+        };
+        let calls = op.kernels(&context)?;
+        let scratch: Vec<StorageId> = calls
+            .scratch_bytes
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| {
+                let id = StorageId(self.drafts.storages.len() as u32);
+                self.drafts.storages.push(Storage {
+                    name: format!("{name}.scratch{i}"),
+                    bytes,
+                    kind: StorageKind::Transient,
+                    category: Category::Workspace,
+                    named: false,
+                });
+                id
+            })
+            .collect();
+        let last = calls.calls.len().saturating_sub(1);
+        for (index, call) in calls.calls.into_iter().enumerate() {
+            let mut bound: Vec<DraftOperand> = Vec::with_capacity(call.operands.len());
+            for operand in &call.operands {
+                bound.extend(match *operand {
+                    CallOperand::Input(i) => operands[i].storage.map(DraftOperand::Read),
+                    CallOperand::State(i) => operands[i].storage.map(DraftOperand::State),
+                    CallOperand::Output(i) => output_storages[i].map(DraftOperand::Write),
+                    CallOperand::OutputRead(i) => output_storages[i].map(DraftOperand::Read),
+                    CallOperand::Scratch(i) => Some(DraftOperand::Write(scratch[i])),
+                    CallOperand::ScratchRead(i) => Some(DraftOperand::Read(scratch[i])),
+                });
+            }
+            let mut full_name = call.name.to_owned();
+            if index == last {
+                if let Some((_, storages, suffix)) = epilogue {
+                    bound.extend(storages.iter().map(|s| DraftOperand::Read(*s)));
+                    full_name.push_str(suffix);
+                }
+            }
+            let body = Body::Kernel { kind: name, name: full_name, call, operands: bound };
+            self.drafts.passes.push(Draft { segment, phase, body });
+        }
+        Ok(())
+    }
+
+    /// Outputs are handed back contiguous from a transient storage's start.
+    fn outputs(&mut self) -> Result<()> {
+        for (name, value) in &self.graph.outputs {
+            let placed = self.placed(*value)?;
+            let direct = placed.storage.is_none_or(|s| {
+                let storage = &self.drafts.storages[s.index()];
+                storage.kind == StorageKind::Transient
+                    && placed.layout.is_contiguous()
+                    && placed.layout.offset == 0
+                    && storage.bytes == placed.ty.size_bytes()
+            });
+            let storage = if direct {
+                placed.storage
+            } else {
+                self.copy(&placed, None, Phase::Forward, Category::Other, format!("{name}.copy"))?.storage
+            };
+            self.drafts.outputs.push(storage);
+        }
+        Ok(())
+    }
+}
+
+/// Names of an expression's nodes, joined with `+`.
+pub(super) fn expression_name(graph: &Graph, expression: &Expression) -> String {
+    let names: Vec<&str> =
+        expression.steps.iter().map(|s| s.node.map_or("copy", |n| graph.node(n).op.name())).collect();
+    names.join("+")
+}
+
+/// A shared text: equal kernels share one.
+pub(super) type Text = Shared<str>;
