@@ -124,13 +124,13 @@ pub(super) fn elementwise_kernel(
     let (shape, strides) = collapse_together(&expression.ty.shape, &strides);
     let rank = shape.rank();
     let inner = shape.0.last().copied().unwrap_or(1);
-    let wide = inner % 4 == 0;
+    let wide = inner.is_multiple_of(4);
     let inner_stride = |i: usize| strides[i].last().copied().unwrap_or(0);
     // A leaf of four neighbours at an aligned place can be loaded at once.
     let leaf_wide = |i: usize, leaf: &Placed| {
         wide && inner_stride(i) == 1
-            && leaf.layout.offset % 4 == 0
-            && strides[i][..rank.saturating_sub(1)].iter().all(|s| s % 4 == 0)
+            && leaf.layout.offset.is_multiple_of(4)
+            && strides[i][..rank.saturating_sub(1)].iter().all(|s| s.is_multiple_of(4))
     };
     let binding_wide: Vec<bool> = (0..bindings.len())
         .map(|b| {

@@ -40,6 +40,9 @@ pub(super) fn finish(graph: &Graph, profile: &DeviceProfile, drafts: Drafts) -> 
     Ok(program)
 }
 
+/// Text and constants: what makes a kernel distinct.
+type KernelKey = (Text, Vec<(&'static str, u64)>);
+
 struct Finisher<'a> {
     graph: &'a Graph,
     profile: &'a DeviceProfile,
@@ -47,7 +50,7 @@ struct Finisher<'a> {
     /// Passes that read each storage; an output counts as a reader.
     readers: Vec<u32>,
     made_in: Vec<Option<SegmentId>>,
-    kernels: HashMap<(Text, Vec<(&'static str, u64)>), KernelId>,
+    kernels: HashMap<KernelKey, KernelId>,
     program: Program,
 }
 
