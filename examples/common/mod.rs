@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each program uses its own part")]
 
 pub(crate) mod measure;
+pub(crate) mod picture;
 pub(crate) mod text;
 pub(crate) mod workload;
 
