@@ -79,6 +79,9 @@ struct WebArgs {
     /// The page, with its query if need be
     #[arg(long)]
     page: Option<String>,
+    /// Compile the module as the tests do, with assertions and overflow checks
+    #[arg(long)]
+    dev: bool,
     /// When the picture is taken, after the page began to load
     #[arg(long, value_name = "MS", default_value_t = 3000)]
     settle_ms: u64,
@@ -111,7 +114,12 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
     needs.extend(args.screenshot.as_ref().map(|_| Need::Chromium));
     prepare(&paths, &needs)?;
     let deadline = Instant::now() + Duration::from_secs(3600);
-    web::Build::new(&paths, web::Profile::Release)?.run(&paths, deadline)?;
+    let profile = if args.dev {
+        web::Profile::Dev
+    } else {
+        web::Profile::Release
+    };
+    web::Build::new(&paths, profile)?.run(&paths, deadline)?;
     let label = args.browser.map_or("page", Browser::name);
     let session = Arc::new(Session::new(label, None)?);
     let address = web::serve(&paths, args.port, &session)?;

@@ -136,7 +136,12 @@ fn supervisor(command: &Command) -> Result<Command, String> {
 /// what is gone already cannot be killed.
 fn signal_group(group: u32, others: &[u32]) {
     let mut kill = Command::new("sh");
-    kill.args(["-c", r#"kill -KILL -- "$@""#, "kill", &format!("-{group}")]);
+    kill.args([
+        "-c",
+        r#"kill -s KILL -- "$@""#,
+        "kill",
+        &format!("-{group}"),
+    ]);
     kill.args(others.iter().map(u32::to_string));
     kill.stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -236,7 +236,7 @@ impl Run {
         println!("$ {}", line_of(&test));
         let mut running = Supervised::start(&test, Stdio::piped(), Stdio::inherit())?;
         let output = running.take_stdout().ok_or("no pipe to the tests")?;
-        let counter = std::thread::spawn(move || show_and_count(output));
+        let counter = std::thread::spawn(move || show_and_count(output, std::io::stdout()));
         let status = running.wait_until(self.deadline)?;
         // A process that a test left behind would keep the pipe open.
         running.stop();
@@ -287,9 +287,8 @@ impl Run {
 }
 
 /// Passes lines on as they come and sums up `test result: ok. N passed; ...`.
-fn show_and_count(output: impl Read) -> usize {
+fn show_and_count(output: impl Read, mut screen: impl Write) -> usize {
     let mut input = BufReader::new(output);
-    let mut screen = std::io::stdout();
     let (mut line, mut count) = (Vec::new(), 0);
     while matches!(input.read_until(b'\n', &mut line), Ok(1..)) {
         // With nobody to read them the tests still count.
@@ -320,7 +319,7 @@ mod tests {
     fn results_are_counted() {
         let output = "running 2 tests\n..\ntest result: ok. 12 passed; 0 failed; 0 ignored\n\
                       test result: FAILED. 3 passed; 1 failed\n";
-        assert_eq!(show_and_count(output.as_bytes()), 15);
+        assert_eq!(show_and_count(output.as_bytes(), std::io::sink()), 15);
         assert_eq!(passed_in("test result: odd"), 0);
     }
 }

@@ -81,7 +81,7 @@ impl Build {
         let out = paths.web_out();
         let module = self.target.join(format!("{MODULE}.wasm"));
         let mut bindgen = Command::new(cargo());
-        bindgen.args(["run", "--quiet", "--package", "remat-bindgen", "--"]);
+        bindgen.args(["run", "--package", "remat-bindgen", "--"]);
         bindgen.arg(module).arg(&out).current_dir(&paths.root);
         process::run(&bindgen, deadline)?;
         copy_pages(&paths.root.join("web"), &out)

@@ -20,11 +20,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 ";
 
-const WORDS: u32 = 1 << 18;
+const WORDS: u32 = 1 << 20;
 const ROUNDS: usize = 40;
 /// What a browser's own bookkeeping may add while a page works. A page that kept
-/// the buffers of every round, of 1 MiB twice, would hold 80 MiB more.
-const FLAT_LIMIT_BYTES: u64 = 24 << 20;
+/// the buffers of every round, of 4 MiB twice, would hold 320 MiB more.
+const FLAT_LIMIT_BYTES: u64 = 64 << 20;
 
 struct Bench {
     info: wgpu::AdapterInfo,

@@ -24,6 +24,12 @@ fn generate(module: &Path, out_dir: &Path) -> Result<(), String> {
     bindgen
         .input_path(module)
         .web(true)
-        .and_then(|bindgen| bindgen.typescript(false).generate(out_dir))
+        .and_then(|bindgen| {
+            bindgen
+                .typescript(false)
+                // `init()` without arguments then finds the module by itself.
+                .omit_default_module_path(false)
+                .generate(out_dir)
+        })
         .map_err(|error| format!("{error:#}"))
 }
