@@ -121,7 +121,8 @@ impl Session {
         } else if let Some(note) = message["note"].as_str() {
             self.say(note);
         } else if let Some(error) = message["fatal"].as_str() {
-            inner.fatal = Some(error.to_owned());
+            // The first says why; a panic also ends as an uncaught error.
+            inner.fatal.get_or_insert_with(|| error.to_owned());
         } else if message["done"] == true {
             finish(inner, message);
         } else {
