@@ -1,5 +1,6 @@
 //! `remat` trains neural networks within a memory budget on any GPU that WebGPU reaches.
 
+pub mod checkpoint;
 pub mod dtype;
 pub mod error;
 pub mod fuse;
