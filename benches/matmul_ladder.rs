@@ -527,8 +527,22 @@ fn time_cases() -> Vec<Case> {
     cases
 }
 
+/// CPU seconds of all threads of this process where Linux tells, else NaN. On a CPU
+/// adapter, flops per CPU second stay comparable while other programs are running.
+fn cpu_seconds() -> f64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return f64::NAN };
+    let nanoseconds = |task: std::fs::DirEntry| -> Option<f64> {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    tasks.flatten().filter_map(nanoseconds).sum::<f64>() / 1e9
+}
+
 fn time(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) {
-    println!("\n{:<44} {:<22} {:>10} {:>9} {:>9} {:>9}", "case", "kernel", "first ms", "ms", "GFLOP/s", "GB/s");
+    println!(
+        "\n{:<44} {:<22} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}",
+        "case", "kernel", "first ms", "ms", "GFLOP/s", "best", "GF/cpu-s", "GB/s"
+    );
     for case in cases {
         for kernel in kernels.iter().filter(|kernel| kernel.takes(case)) {
             let a = random(1, case.a_len);
@@ -543,18 +557,22 @@ fn time(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) {
             let first = start.elapsed().as_secs_f64();
             let once = gpu.run(&pipeline, &bound, grid, 1);
             let times = ((0.03 / once) as usize).clamp(1, 200);
+            let cpu_start = cpu_seconds();
             let mut runs: Vec<f64> =
                 (0..RUNS).map(|_| gpu.run(&pipeline, &bound, grid, times) / times as f64).collect();
+            let cpu = cpu_seconds() - cpu_start;
             runs.sort_by(f64::total_cmp);
             let median = runs[RUNS / 2];
             let bytes = 4.0 * (case.a_len + case.b_len + case.c_len) as f64;
             println!(
-                "{:<44} {:<22} {:>10.1} {:>9.3} {:>9.1} {:>9.1}",
+                "{:<44} {:<22} {:>9.1} {:>9.3} {:>8.1} {:>8.1} {:>8.1} {:>8.1}",
                 case.name,
                 kernel.name,
                 1e3 * (first - once),
                 1e3 * median,
                 case.flops() / median / 1e9,
+                case.flops() / runs[0] / 1e9,
+                case.flops() * (times * RUNS) as f64 / cpu / 1e9,
                 bytes / median / 1e9,
             );
         }
