@@ -16,9 +16,8 @@
 //
 // Requires:
 //   k % 4 == 0 and n % 4 == 0; m % 4 == 0 if A_TRANSPOSED;
-//   every stride other than the 1 of a contiguous axis, and every offset, is a
-//   multiple of 4 (a stride along an axis of length 1 is exempt when it is that
-//   of a batch axis: it is multiplied by 0);
+//   every offset and every stride but that of a contiguous axis is a multiple of
+//   4; the stride of a batch axis of length 1 does not matter;
 //   the contiguous axis has stride 1: a_col (a_row if A_TRANSPOSED), b_col
 //   (b_row if B_TRANSPOSED).
 //
@@ -66,9 +65,9 @@ override B_TRANSPOSED: bool = false;
 override ROW_BLOCKS: u32 = 2u;
 override COL_BLOCKS: u32 = 4u;
 // Row tiles that are walked before the next column tile.
-override GROUP_TILES: u32 = 8u;
+override GROUP_TILES: u32 = 4u;
 // A multiple of 8: the lanes of a CPU adapter lie along x.
-override WORKGROUP_SIZE: u32 = 64u;
+override WORKGROUP_SIZE: u32 = 16u;
 
 const CORNERS = vec4<u32>(0u, 1u, 2u, 3u);
 
@@ -104,21 +103,6 @@ fn b_block(at: vec4<u32>) -> mat4x4<f32> {
         block = transpose(block);
     }
     return block;
-}
-
-fn store_row(base: u32, value: vec4<f32>, batch: u32, row: u32, col: u32) {
-    if (row < u.m) {
-        c[base + row * (u.c_row / 4u) + col / 4u] = epilogue_vec4(value, batch, row, col);
-    }
-}
-
-fn store_block(base: u32, block: mat4x4<f32>, batch: u32, row: u32, col: u32) {
-    if (col < u.n) {
-        store_row(base, block[0], batch, row, col);
-        store_row(base, block[1], batch, row + 1u, col);
-        store_row(base, block[2], batch, row + 2u, col);
-        store_row(base, block[3], batch, row + 3u, col);
-    }
 }
 
 @compute @workgroup_size(WORKGROUP_SIZE)
@@ -214,22 +198,30 @@ fn main(
         }
     }
 
-    store_block(c_base, c00, batch, row, col);
-    if (COL_BLOCKS > 1u) {
-        store_block(c_base, c01, batch, row, col + 4u);
-    }
-    if (COL_BLOCKS > 2u) {
-        store_block(c_base, c02, batch, row, col + 8u);
-        store_block(c_base, c03, batch, row, col + 12u);
-    }
-    if (ROW_BLOCKS > 1u) {
-        store_block(c_base, c10, batch, row + 4u, col);
-        if (COL_BLOCKS > 1u) {
-            store_block(c_base, c11, batch, row + 4u, col + 4u);
-        }
-        if (COL_BLOCKS > 2u) {
-            store_block(c_base, c12, batch, row + 4u, col + 8u);
-            store_block(c_base, c13, batch, row + 4u, col + 12u);
+    // The rows move up through c00..c03, their quads through q0, so that there is
+    // one copy of the epilogue: with 32 of them a CPU adapter compiles four
+    // times as long. Indexing the blocks by a variable is worse still.
+    let row_end = min(row + tile_rows, u.m);
+    let col_end = min(col + tile_cols, u.n);
+    for (var r = row; r < row_end; r++) {
+        var q0 = c00[0];
+        var q1 = c01[0];
+        var q2 = c02[0];
+        var q3 = c03[0];
+        c00 = mat4x4<f32>(c00[1], c00[2], c00[3], c10[0]);
+        c01 = mat4x4<f32>(c01[1], c01[2], c01[3], c11[0]);
+        c02 = mat4x4<f32>(c02[1], c02[2], c02[3], c12[0]);
+        c03 = mat4x4<f32>(c03[1], c03[2], c03[3], c13[0]);
+        c10 = mat4x4<f32>(c10[1], c10[2], c10[3], c10[3]);
+        c11 = mat4x4<f32>(c11[1], c11[2], c11[3], c11[3]);
+        c12 = mat4x4<f32>(c12[1], c12[2], c12[3], c12[3]);
+        c13 = mat4x4<f32>(c13[1], c13[2], c13[3], c13[3]);
+        let c_at = c_base + r * (u.c_row / 4u);
+        for (var s = col; s < col_end; s += 4u) {
+            c[c_at + s / 4u] = epilogue_vec4(q0, batch, r, s);
+            q0 = q1;
+            q1 = q2;
+            q2 = q3;
         }
     }
 }

@@ -143,24 +143,20 @@ fn accumulate(acc: mat4x4<f32>, a_value: vec4<f32>, b_value: vec4<f32>) -> mat4x
     );
 }
 
-fn store(base: u32, value: f32, batch: u32, row: u32, col: u32) {
-    if (row < u.m && col < u.n) {
-        c[base + row * u.c_row + col] = epilogue_scalar(value, batch, row, col);
-    }
-}
-
-fn store_row(base: u32, value: vec4<f32>, batch: u32, row: u32, col: u32) {
-    store(base, value.x, batch, row, col);
-    store(base, value.y, batch, row, col + 1u);
-    store(base, value.z, batch, row, col + 2u);
-    store(base, value.w, batch, row, col + 3u);
-}
-
+// One loop per axis, the values moving through the first place: one copy of the
+// epilogue to compile instead of sixteen.
 fn store_block(base: u32, block: mat4x4<f32>, batch: u32, row: u32, col: u32) {
-    store_row(base, block[0], batch, row, col);
-    store_row(base, block[1], batch, row + 1u, col);
-    store_row(base, block[2], batch, row + 2u, col);
-    store_row(base, block[3], batch, row + 3u, col);
+    var rows = block;
+    let row_end = min(row + 4u, u.m);
+    let col_end = min(col + 4u, u.n);
+    for (var r = row; r < row_end; r++) {
+        var values = rows[0];
+        rows = mat4x4<f32>(rows[1], rows[2], rows[3], rows[3]);
+        for (var s = col; s < col_end; s++) {
+            c[base + r * u.c_row + s] = epilogue_scalar(values.x, batch, r, s);
+            values = values.yzww;
+        }
+    }
 }
 
 @compute @workgroup_size(SIDE * SIDE)
