@@ -52,6 +52,8 @@ struct Uniforms {
     b_offset: u32,
     c_offset: u32,
     padding: u32,
+    /// Words of a fused epilogue; the identity has none, but a struct is not empty.
+    epilogue: [u32; 4],
 }
 
 /// One multiplication: its sizes, layout and the elements each buffer needs.

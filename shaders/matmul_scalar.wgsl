@@ -42,6 +42,7 @@ struct MatmulUniforms {
     b_offset: u32,
     c_offset: u32,
     padding: u32,
+    epilogue: Epilogue, // words of the fused epilogue
 }
 
 @group(0) @binding(0) var<uniform> u: MatmulUniforms;

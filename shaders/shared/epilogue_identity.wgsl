@@ -7,6 +7,10 @@
 //   col    index along N; in epilogue_vec4 that of the first of four columns
 // Its operands, if any, are bound in group 0 from binding 4 on.
 
+struct Epilogue {
+    words: array<vec4<u32>, 1>,
+}
+
 fn epilogue_vec4(value: vec4<f32>, batch: u32, row: u32, col: u32) -> vec4<f32> {
     return value;
 }
