@@ -306,7 +306,7 @@ impl Params {
                 slot.fill(made.swap_remove(at).1);
             }
             if let Some(buffer) = slot.handle() {
-                gpu.inner.write(&buffer, bytes);
+                gpu.inner.write(&buffer, 0, bytes);
             }
             gpu.inner.settle().await?;
         }
@@ -346,7 +346,16 @@ impl Params {
     pub(crate) async fn materialize_slots(&self, slots: &[Shared<Slot>]) -> Result<()> {
         let gpu = self.device("materialize")?;
         for (slot, buffer) in self.allocate(gpu, slots).await? {
-            gpu.inner.write(&buffer.handle(), &slot.init.bytes(self.inner.seed, &slot.name, &slot.ty));
+            let handle = buffer.handle();
+            if slot.init.is_zero() {
+                gpu.inner.clear(&handle);
+            } else {
+                let mut done = 0;
+                slot.init.pieces(self.inner.seed, &slot.name, &slot.ty, |piece| {
+                    gpu.inner.write(&handle, done, piece);
+                    done += piece.len() as u64;
+                });
+            }
             slot.fill(buffer);
             gpu.inner.settle().await?;
         }

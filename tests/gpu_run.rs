@@ -5,7 +5,7 @@ mod gpu_common;
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use gpu_common::{Builder, resident_bytes, shared_gpu, small, small_of};
 use remat::dtype::DType;
@@ -62,8 +62,9 @@ fn measured_planned_counted_and_allocated_bytes_agree() {
     for (name, size) in gpu.allocator_list() {
         println!("{size:>8} {name}");
     }
+    // The report counts the padding before an allocation to it: here at most 64 bytes each.
     if let Some(allocated) = gpu.allocator_bytes() {
-        assert_eq!(allocated, planned);
+        assert!((planned..planned + 64 * stats.total.buffers).contains(&allocated), "{allocated} for {planned}");
     }
     drop(step);
     drop(params);
@@ -105,9 +106,9 @@ fn an_output_is_kept_for_three_runs() {
     let runs: Vec<_> = (0..4).map(|i| step.run_blocking(&[("x", (i as f32).into())]).unwrap()).collect();
     let lost = runs[0].outputs[0].item_blocking::<f32>().unwrap_err();
     assert_eq!(lost, Error::OutputOverwritten { run: 0, latest: 3, kept: 3 });
-    // p is 0, -0 after x = 0, then p - 0.5 (2 x + p).
+    // z = 2 x + p, then p -= z / 2: z = 0, 2, 3, 3.5.
     let values: Vec<f32> = runs[1..].iter().map(|r| r.outputs[0].item_blocking().unwrap()).collect();
-    assert_eq!(values, [2.0, 3.0, 4.5]);
+    assert_eq!(values, [2.0, 3.0, 3.5]);
 }
 
 #[test]
@@ -128,8 +129,12 @@ fn reads_asked_for_together_are_all_answered() {
 }
 
 /// Polls once, then drops.
-fn poll_once_and_drop(future: impl Future) -> bool {
-    pin!(future).as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+fn poll_once_and_drop<T>(future: impl Future<Output = Result<T, Error>>) -> bool {
+    match pin!(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(_)) => true,
+        Poll::Ready(Err(error)) => panic!("{error}"),
+        Poll::Pending => false,
+    }
 }
 
 #[test]
@@ -216,7 +221,7 @@ fn steps_share_an_arena_as_long_as_the_largest_living_one() {
     let out = large.run_blocking(&[("x", (&long).into())]).unwrap();
     assert_eq!(out.outputs[0].read_blocking::<f32>().unwrap()[9], 2.0);
     drop((large, out));
-    assert_eq!(run(), 1.5);
+    assert_eq!(run(), 0.5);
     assert_eq!(arena(), few, "the arena shrinks when the largest step is gone");
     drop(step);
     assert_eq!(arena(), 0);
@@ -329,7 +334,7 @@ fn ten_thousand_runs_keep_the_process_flat() {
     let (program, plan) = small(N);
     let step = Executable::new_blocking(&gpu, program, plan, &params).unwrap();
     let x = ones(N);
-    let mut run = |count: usize| {
+    let run = |count: usize| {
         for _ in 0..count {
             let data: InputData<'_> = (&x).into();
             step.run_blocking(&[("x", data)]).unwrap();

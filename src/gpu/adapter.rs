@@ -66,17 +66,17 @@ pub(super) fn display_name(info: &wgpu::AdapterInfo) -> String {
 /// [`Error::NoAdapter`] with what was looked for, what was seen, what to do.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) async fn choose(builder: &GpuBuilder) -> Result<Vec<wgpu::Adapter>> {
-    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
-    let backends = descriptor.backends;
+    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env;
+    let backends = descriptor().backends;
     let name = builder.adapter_name.clone().or_else(|| std::env::var("WGPU_ADAPTER_NAME").ok());
     let power = builder.power.or_else(Power::from_env).unwrap_or_default();
-    let instance = wgpu::Instance::new(descriptor);
     let mut seen = Vec::new();
-    // OpenGL is asked only if nothing else serves: its drivers are slow to start.
+    // OpenGL is started only if nothing else serves: its drivers are slow to load.
     for group in [backends - wgpu::Backends::GL, backends & wgpu::Backends::GL] {
         if group.is_empty() {
             continue;
         }
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor { backends: group, ..descriptor() });
         let all = instance.enumerate_adapters(group).await;
         seen.extend(all.iter().map(wgpu::Adapter::get_info));
         let mut fitting: Vec<_> = all.into_iter().filter(|a| serves(a, name.as_deref(), builder.software)).collect();

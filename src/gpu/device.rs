@@ -393,6 +393,7 @@ impl Gpu {
 
     /// Bytes of this engine's buffers by wgpu's own account, where its backend
     /// has one: buffers that wgpu makes for itself are left out by their name.
+    /// It counts the padding that aligns an allocation to that allocation.
     #[must_use]
     pub fn allocator_bytes(&self) -> Option<u64> {
         self.inner.poll();

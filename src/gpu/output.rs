@@ -16,10 +16,9 @@ use crate::shared::{Shared, lock};
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) inner: Shared<Inner>,
-    /// The slots, one after the other; none if no output has an element.
-    pub(super) slots: Option<DeviceBuffer>,
+    /// One buffer per slot; none if no output has an element.
+    pub(super) slots: Vec<DeviceBuffer>,
     pub(super) readback: Option<DeviceBuffer>,
-    pub(super) slot_bytes: u64,
     /// Runs begun so far; the next one has this number.
     pub(super) runs: AtomicU64,
     /// Held over a check of a slot and the submit that copies from it, and over
@@ -30,9 +29,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// First byte of the slot of this run.
-    pub(super) fn slot_offset(&self, run: u64) -> u64 {
-        run % OUTPUT_SLOTS * self.slot_bytes
+    /// The slot of this run.
+    pub(super) fn slot(&self, run: u64) -> Option<&DeviceBuffer> {
+        self.slots.get((run % OUTPUT_SLOTS) as usize)
     }
 
     fn check(&self, run: u64) -> Result<()> {
@@ -144,10 +143,10 @@ impl Output {
         ring.inner.faults.check()?;
         ring.check(self.run)?;
         let Some((offset, bytes)) = self.place else { return Ok(Vec::new()) };
-        let (Some(slots), Some(readback)) = (&ring.slots, &ring.readback) else { return Ok(Vec::new()) };
+        let (Some(slot), Some(readback)) = (ring.slot(self.run), &ring.readback) else { return Ok(Vec::new()) };
         let reading = ring.reading.acquire().await;
-        let buffer = slots.raw().clone();
-        let range = ReadRange { buffer, offset: ring.slot_offset(self.run) + offset, bytes };
+        let buffer = slot.raw().clone();
+        let range = ReadRange { buffer, offset, bytes };
         // The queue keeps the order: a copy submitted while the slot is still
         // this run's is right, whatever is submitted while it is waited for.
         let gate = || {

@@ -102,11 +102,17 @@ impl Executable {
         let kernels = inner.compile(&program.kernels).await?;
         let _turn = inner.turn.acquire().await;
         let own = OwnBuffers::new(inner, &program, &plan).await?;
+        let mut slots = Vec::new();
+        if plan.slot_bytes > 0 {
+            for slot in 0..OUTPUT_SLOTS {
+                let what = format!("output slot {slot}");
+                slots.push(inner.allocate(&what, plan.slot_bytes, BufferCategory::Output).await?);
+            }
+        }
         let ring = Ring {
             inner: inner.clone(),
-            slots: inner.optional("output slots", OUTPUT_SLOTS * plan.slot_bytes, BufferCategory::Output).await?,
+            slots,
             readback: inner.optional("read-back of outputs", plan.peak.readback, BufferCategory::Readback).await?,
-            slot_bytes: plan.slot_bytes,
             runs: AtomicU64::new(0),
             order: Mutex::default(),
             reading: Turn::default(),
@@ -158,7 +164,8 @@ impl Executable {
         let one = |buffer: &Option<DeviceBuffer>| buffer.as_ref().map_or(0, DeviceBuffer::bytes);
         let states: u64 = lock(&self.bound).slots.iter().map(|slot| slot.bytes()).sum();
         let own = one(&self.own.uniform) + sum(&self.own.uploads) + sum(&self.own.constants);
-        states + lock(&self.gpu.inner.arena).bytes() + own + one(&self.ring.slots) + one(&self.ring.readback)
+        let slots: u64 = self.ring.slots.iter().map(DeviceBuffer::bytes).sum();
+        states + lock(&self.gpu.inner.arena).bytes() + own + slots + one(&self.ring.readback)
     }
 
     /// Runs the step: uploads the inputs, encodes, submits. Awaits until at
@@ -221,6 +228,8 @@ impl Executable {
     /// them as they are now. The caller has the turn.
     async fn prepare(&self) -> Result<()> {
         let inner = &self.gpu.inner;
+        // What other steps grow or free comes first: if it is refused, no state was made.
+        let arena_generation = inner.ensure_arena().await?;
         let params_generation = self.params.generation();
         let stale = {
             let bound = lock(&self.bound);
@@ -233,7 +242,6 @@ impl Executable {
             bound.slots = slots;
             bound.ready = false;
         }
-        let arena_generation = inner.ensure_arena().await?;
         let spaces = {
             let bound = lock(&self.bound);
             if bound.ready && bound.arena_generation == arena_generation {
@@ -309,11 +317,11 @@ impl Executable {
     }
 
     fn copy_outputs(&self, encoder: &mut wgpu::CommandEncoder, spaces: &Spaces, run: u64) -> Result<()> {
-        let Some(slots) = &self.ring.slots else { return Ok(()) };
+        let Some(slot) = self.ring.slot(run) else { return Ok(()) };
         for output in &self.plan.outputs {
             let place = self.plan.instances[output.instance.0 as usize].location;
-            let to = self.ring.slot_offset(run) + output.slot_offset;
-            encoder.copy_buffer_to_buffer(spaces.buffer(place.space)?, place.offset, slots.raw(), to, output.bytes);
+            let from = spaces.buffer(place.space)?;
+            encoder.copy_buffer_to_buffer(from, place.offset, slot.raw(), output.slot_offset, output.bytes);
         }
         Ok(())
     }

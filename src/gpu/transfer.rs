@@ -57,9 +57,16 @@ impl Inner {
         if self.unfinished_bytes.load(Ordering::Relaxed) >= STAGED_BYTES { self.idle().await } else { Ok(()) }
     }
 
-    /// Writes a whole buffer that exists, before whatever is submitted next.
-    pub(crate) fn write(&self, buffer: &Handle, data: &[u8]) {
-        self.stage(&buffer.0, 0, data);
+    /// Writes part of a buffer, before whatever is submitted next.
+    pub(crate) fn write(&self, buffer: &Handle, offset: u64, data: &[u8]) {
+        self.stage(&buffer.0, offset, data);
+    }
+
+    /// Makes every byte of a buffer 0, before whatever is submitted next.
+    pub(crate) fn clear(&self, buffer: &Handle) {
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("clear") });
+        encoder.clear_buffer(&buffer.0, 0, None);
+        self.submit([encoder.finish()]);
     }
 
     /// Waits for a turn between runs, if the device is well.
@@ -161,8 +168,8 @@ impl Inner {
         }
         if !signal.wait().await {
             mapping.refused = true;
-            self.poll();
-            self.faults.check()?;
+            // A lost device refuses mappings before it says that it is lost, which comes with the end of its work.
+            self.idle().await?;
             return Err(failed("the mapping was refused".into()));
         }
         let view = staging.slice(..bytes).get_mapped_range().map_err(|error| failed(error.to_string()))?;

@@ -101,12 +101,17 @@ impl Drop for TurnGuard {
     }
 }
 
-/// Polls once without waiting; on the web there is nothing to do. wgpu panics
-/// in here when the driver lost the device: that is turned into the loss it is.
-pub(super) fn poll_device(device: &wgpu::Device, kind: wgpu::PollType, faults: &super::fault::Faults) {
-    let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.poll(kind)));
-    if polled.is_err() {
-        faults.lose("waiting for the device failed".into());
+/// Polls the device; on the web there is nothing to do. wgpu panics in here
+/// when the driver lost the device: that is turned into the loss it is.
+/// False if there is nothing by this index to wait for.
+pub(super) fn poll_device(device: &wgpu::Device, kind: wgpu::PollType, faults: &super::fault::Faults) -> bool {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.poll(kind))) {
+        Ok(Ok(_) | Err(wgpu::PollError::Timeout)) => true,
+        Ok(Err(_)) => false,
+        Err(_) => {
+            faults.lose("waiting for the device failed".into());
+            false
+        }
     }
 }
 
@@ -160,6 +165,8 @@ mod native {
     /// Longest single wait for the device: destroying a buffer has to wait for
     /// the end of a wait in progress, so it is kept short.
     const WAIT: Duration = Duration::from_millis(5);
+    /// Pause between polls where the driver cannot be waited for.
+    const REFUSED_WAIT: Duration = Duration::from_millis(1);
 
     /// A thread that sleeps while nothing is awaited and else waits in the
     /// driver for the oldest submission awaited, so that callbacks fire and
@@ -240,7 +247,13 @@ mod native {
                     queue = shared.changed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
                 }
             };
-            poll_device(device, wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(WAIT) }, faults);
+            let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(WAIT) };
+            if !poll_device(device, wait, faults) {
+                // A submit that the device refused has no end to wait for; what
+                // hangs on it is answered by a poll once the queue is empty.
+                poll_device(device, wgpu::PollType::Poll, faults);
+                std::thread::sleep(REFUSED_WAIT);
+            }
             if faults.is_lost() {
                 let watched = std::mem::take(&mut lock(&shared.queue).watched);
                 for (_, signal) in watched {

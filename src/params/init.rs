@@ -5,6 +5,9 @@ use crate::error::{Error, Result};
 use crate::random::Stream;
 use crate::shared::Shared;
 
+/// Elements made at once; even, since normal numbers come in pairs.
+const PIECE: usize = 1 << 20;
+
 /// How a state gets its first values.
 ///
 /// Random values depend on the seed of the [`super::Params`], the state's name
@@ -70,25 +73,44 @@ impl Init {
         }
     }
 
-    /// The values as the device holds them.
-    pub(super) fn bytes(&self, seed: u64, name: &str, ty: &TensorType) -> Vec<u8> {
+    /// True if all values are 0, which the device can write by itself.
+    pub(super) fn is_zero(&self) -> bool {
+        matches!(self, Self::Zeros)
+    }
+
+    /// Hands over the values as the device holds them, in order, a few MiB at
+    /// a time: a large state does not need its size again on the host.
+    pub(super) fn pieces(&self, seed: u64, name: &str, ty: &TensorType, mut take: impl FnMut(&[u8])) {
+        let data: Option<&[u8]> = match self {
+            Self::Data(v) => Some(bytemuck::cast_slice(v)),
+            Self::DataU32(v) => Some(bytemuck::cast_slice(v)),
+            Self::DataI32(v) => Some(bytemuck::cast_slice(v)),
+            _ => None,
+        };
+        if let Some(data) = data {
+            return take(data);
+        }
         let count = ty.shape.element_count() as usize;
-        let floats = |values: Vec<f32>| bytemuck::cast_slice(&values).to_vec();
         let mut stream = Stream::new(seed, name);
+        let mut done = 0;
+        while done < count {
+            let now = PIECE.min(count - done);
+            take(&self.piece(&mut stream, ty.dtype, now));
+            done += now;
+        }
+    }
+
+    fn piece(&self, stream: &mut Stream, dtype: DType, count: usize) -> Vec<u8> {
+        let floats = |values: Vec<f32>| bytemuck::cast_slice(&values).to_vec();
         match self {
-            Self::Zeros => vec![0; 4 * count],
-            Self::Ones => constant(1.0, ty.dtype).repeat(count),
-            Self::Constant(value) => constant(*value, ty.dtype).repeat(count),
             Self::Uniform { low, high } => floats((0..count).map(|_| low + (high - low) * stream.uniform()).collect()),
             Self::Normal { mean, std } => {
-                let mut values: Vec<f32> =
-                    (0..count.div_ceil(2)).flat_map(|_| stream.normal_pair()).map(|x| mean + std * x).collect();
-                values.truncate(count);
-                floats(values)
+                let pairs = (0..count.div_ceil(2)).flat_map(|_| stream.normal_pair());
+                floats(pairs.take(count).map(|x| mean + std * x).collect())
             }
-            Self::Data(v) => bytemuck::cast_slice(v).to_vec(),
-            Self::DataU32(v) => bytemuck::cast_slice(v).to_vec(),
-            Self::DataI32(v) => bytemuck::cast_slice(v).to_vec(),
+            Self::Ones => constant(1.0, dtype).repeat(count),
+            Self::Constant(value) => constant(*value, dtype).repeat(count),
+            Self::Zeros | Self::Data(_) | Self::DataU32(_) | Self::DataI32(_) => vec![0; 4 * count],
         }
     }
 }
