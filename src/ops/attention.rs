@@ -28,9 +28,7 @@ impl Tensor {
         let scale = 1.0 / (width.max(1) as f32).sqrt();
         let mut scores = self.matmul_t(keys)?.mul_scalar(scale)?;
         if causal {
-            let (t, s) = (self.dims()[rank - 2], keys.dims()[rank - 2]);
-            let hidden = self.recorder().causal_mask(t, s)?;
-            scores = scores.masked_fill(&hidden, f32::NEG_INFINITY)?;
+            scores = scores.causal_fill(f32::NEG_INFINITY)?;
         }
         scores.softmax(-1)?.matmul(values)
     }

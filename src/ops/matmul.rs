@@ -26,10 +26,10 @@ const REGISTER: &str = include_str!("../../shaders/matmul_register.wgsl");
 const TILED: &str = include_str!("../../shaders/matmul_tiled.wgsl");
 const SCALAR: &str = include_str!("../../shaders/matmul_scalar.wgsl");
 
-/// Rows and columns of C that a workgroup of `matmul_tiled.wgsl` computes.
-const TILED_EXTENT: u64 = 64;
-/// Invocations per workgroup of the other two kernels.
-const WORKGROUP: u64 = 64;
+/// Invocations per workgroup of `matmul_register.wgsl` and `matmul_scalar.wgsl`.
+const WORKGROUP: u64 = 16;
+/// With fewer workgroups than this of 128 x 128, 64 x 64 keeps a GPU busier.
+const MANY_GROUPS: u64 = 64;
 
 #[derive(Debug)]
 struct Matmul {
@@ -254,22 +254,31 @@ fn choose(problem: &Problem, class: AdapterClass) -> Chosen {
         ("A_TRANSPOSED", flag(problem.a_transposed())),
         ("B_TRANSPOSED", flag(problem.b_transposed())),
     ];
+    let tiles = |rows: u64, cols: u64| problem.batches() * problem.m.div_ceil(rows) * problem.n.div_ceil(cols);
     if class == AdapterClass::Cpu {
         if problem.is_vectorised() {
-            let tiles = problem.batches() * problem.m.div_ceil(8) * problem.n.div_ceil(16);
-            return Chosen { source: REGISTER, constants: layout, groups: tiles.div_ceil(WORKGROUP) };
+            let small = problem.m <= 4 || problem.n <= 8;
+            let (row_blocks, col_blocks) = if small { (1, 2) } else { (2, 4) };
+            let mut constants = layout;
+            constants.extend([("ROW_BLOCKS", row_blocks as f64), ("COL_BLOCKS", col_blocks as f64)]);
+            let groups = tiles(4 * row_blocks, 4 * col_blocks).div_ceil(WORKGROUP);
+            return Chosen { source: REGISTER, constants, groups };
         }
     } else if problem.has_unit_strides() {
-        let tiles = problem.batches() * problem.m.div_ceil(TILED_EXTENT) * problem.n.div_ceil(TILED_EXTENT);
-        return Chosen { source: TILED, constants: layout, groups: tiles };
+        let large = problem.m >= 128 && problem.n >= 128 && tiles(128, 128) >= MANY_GROUPS;
+        let blocks = if large { 2 } else { 1 };
+        let mut constants = layout;
+        constants.push(("BLOCKS", blocks as f64));
+        return Chosen { source: TILED, constants, groups: tiles(64 * blocks, 64 * blocks) };
     }
-    let tile = |extent: u64| if extent == 1 { 1 } else { 4 };
-    let (rows, cols) = (tile(problem.m), tile(problem.n));
-    let tiles = problem.batches() * problem.m.div_ceil(rows) * problem.n.div_ceil(cols);
+    let extent = if problem.m.min(problem.n) >= 64 { 8 } else { 4 };
+    let tile = |size: u64| if size == 1 { 1 } else { extent };
+    // One row of several columns is not among the kernel's tiles.
+    let (rows, cols) = if problem.n == 1 { (tile(problem.m), 1) } else { (extent, extent) };
     Chosen {
         source: SCALAR,
         constants: vec![("ROWS", rows as f64), ("COLS", cols as f64)],
-        groups: tiles.div_ceil(WORKGROUP),
+        groups: tiles(rows, cols).div_ceil(WORKGROUP),
     }
 }
 
