@@ -1,9 +1,9 @@
 //! From nodes to drafts of passes: which values get memory, which are fused.
 
-use super::MAX_FUSED_NODES;
+use super::group::{Groups, group};
 use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind};
 use crate::dtype::{Layout, TensorType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Source, ValueId};
 use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView};
 use crate::profile::DeviceProfile;
@@ -43,6 +43,14 @@ pub(super) enum StepOperand {
     Accumulator,
 }
 
+/// An expression while it is gathered.
+struct Gathered {
+    expression: Expression,
+    kernel: Option<NodeId>,
+    /// What each value met so far became.
+    known: Vec<(ValueId, StepOperand)>,
+}
+
 /// A pass before its text is written.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -76,7 +84,6 @@ pub(super) struct Drafts {
 pub(super) fn draft(graph: &Graph, profile: &DeviceProfile) -> Result<Drafts> {
     let mut builder = Builder::new(graph, profile);
     builder.sources();
-    builder.decide_inlining();
     for index in 0..graph.nodes.len() {
         if builder.live[index] {
             builder.node(NodeId(index as u32))?;
@@ -90,19 +97,19 @@ pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) profile: &'a DeviceProfile,
     live: Vec<bool>,
-    /// Per value: computed inside its only reader's pass.
-    inline: Vec<bool>,
+    groups: Groups,
     placed: Vec<Option<Placed>>,
     pub(super) drafts: Drafts,
 }
 
 impl<'a> Builder<'a> {
     fn new(graph: &'a Graph, profile: &'a DeviceProfile) -> Self {
+        let live = graph.live_nodes();
         Self {
             graph,
             profile,
-            live: graph.live_nodes(),
-            inline: vec![false; graph.values.len()],
+            groups: group(graph, profile, &live),
+            live,
             placed: vec![None; graph.values.len()],
             drafts: Drafts::default(),
         }
@@ -145,93 +152,12 @@ impl<'a> Builder<'a> {
         Some(id)
     }
 
-    /// Marks values that are computed inside their only reader's pass.
-    fn decide_inlining(&mut self) {
-        let graph = self.graph;
-        let mut readers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.values.len()];
-        for (index, node) in graph.nodes.iter().enumerate().filter(|(i, _)| self.live[*i]) {
-            for v in &node.inputs {
-                let list = &mut readers[v.index()];
-                if list.last() != Some(&NodeId(index as u32)) {
-                    list.push(NodeId(index as u32));
-                }
-            }
-        }
-        let mut kept = vec![false; graph.values.len()];
-        for (_, id) in &graph.outputs {
-            kept[id.index()] = true;
-        }
-        let mut size = vec![1_usize; graph.nodes.len()];
-        let mut holds_kernel = vec![false; graph.nodes.len()];
-        for (index, node) in graph.nodes.iter().enumerate() {
-            if !self.live[index] || node.outputs.len() != 1 {
-                continue;
-            }
-            let elementwise = matches!(node.op.lowering(), Lowering::Elementwise(_));
-            if elementwise {
-                let mut inlined: Vec<ValueId> =
-                    node.inputs.iter().copied().filter(|v| self.inline[v.index()]).collect();
-                inlined.sort_unstable();
-                inlined.dedup();
-                for v in inlined {
-                    let Some(producer) = graph.producer(v) else { continue };
-                    if holds_kernel[producer.index()] {
-                        // Only one kernel's store can take the expression.
-                        if holds_kernel[index] {
-                            let kernel = self.kernel_below(v);
-                            self.inline[kernel.index()] = false;
-                            continue;
-                        }
-                        holds_kernel[index] = true;
-                    }
-                    size[index] += size[producer.index()];
-                }
-            }
-            let value = node.outputs[0];
-            let ty = &graph.value(value).ty;
-            let takes_epilogue = self.takes_epilogue(NodeId(index as u32));
-            holds_kernel[index] |= takes_epilogue;
-            if !(elementwise || takes_epilogue) || kept[value.index()] || graph.value(value).name.is_some() {
-                continue;
-            }
-            let [reader] = readers[value.index()][..] else { continue };
-            let reader = graph.node(reader);
-            let fits = matches!(reader.op.lowering(), Lowering::Elementwise(_))
-                && reader.segment == node.segment
-                && reader.phase == node.phase
-                && reader.outputs.len() == 1
-                && graph.value(reader.outputs[0]).ty.shape == ty.shape
-                && ty.shape.element_count() > 0
-                && size[index] < MAX_FUSED_NODES;
-            self.inline[value.index()] = fits;
-        }
-    }
-
-    fn takes_epilogue(&self, node: NodeId) -> bool {
-        let node = self.graph.node(node);
-        let Lowering::Kernel(kernel) = node.op.lowering() else { return false };
-        let types: Vec<&TensorType> = node.inputs.iter().map(|v| &self.graph.value(*v).ty).collect();
-        kernel.epilogue_shape(&types).is_some()
-    }
-
-    /// The inlined kernel value under the inlined value `v`.
-    fn kernel_below(&self, v: ValueId) -> ValueId {
-        let mut stack = vec![v];
-        while let Some(v) = stack.pop() {
-            let Some(producer) = self.graph.producer(v) else { continue };
-            let node = self.graph.node(producer);
-            if matches!(node.op.lowering(), Lowering::Kernel(_)) {
-                return v;
-            }
-            stack.extend(node.inputs.iter().filter(|v| self.inline[v.index()]));
-        }
-        v
-    }
-
     fn node(&mut self, id: NodeId) -> Result<()> {
         let node = self.graph.node(id);
-        if node.outputs.len() == 1 && self.inline[node.outputs[0].index()] {
-            return Ok(());
+        if let [value] = node.outputs[..] {
+            if self.groups.inline[value.index()] || self.groups.generated[value.index()].is_some() {
+                return Ok(());
+            }
         }
         match node.op.lowering() {
             Lowering::View(view) => {
@@ -273,8 +199,9 @@ impl<'a> Builder<'a> {
         match &self.placed[value.index()] {
             Some(placed) => Ok(placed.clone()),
             None => {
-                // A value that was to be inlined, but whose reader turned out to need it in memory.
-                self.inline[value.index()] = false;
+                // A value that was to be fused, but whose reader turned out to need it in memory.
+                self.groups.inline[value.index()] = false;
+                self.groups.generated[value.index()] = None;
                 if let Some(node) = self.graph.producer(value) {
                     self.node(node)?;
                 }
@@ -328,103 +255,89 @@ impl<'a> Builder<'a> {
             self.value_storage(root, node.op.name(), node.phase);
             return Ok(());
         }
-        loop {
-            let (expression, kernel) = self.gather(id)?;
-            let kernel_operands = kernel.map_or(0, |k| self.graph.node(k).inputs.len());
-            let mut distinct: Vec<StorageId> = expression.leaves.iter().filter_map(|l| l.storage).collect();
-            distinct.sort_unstable();
-            distinct.dedup();
-            if distinct.len() + kernel_operands + 1 > self.profile.usable_storage_buffers() {
-                if let Some(cut) = self.cut(id) {
-                    self.inline[cut.index()] = false;
-                    if let Some(producer) = self.graph.producer(cut) {
-                        self.node(producer)?;
-                    }
-                    continue;
-                }
+        let (mut expression, kernel) = self.gather(id)?;
+        if let Some(kernel) = kernel {
+            if self.fused_kernel(id, kernel, &expression)? {
+                return Ok(());
             }
-            if let Some(kernel) = kernel {
-                if self.fused_kernel(id, kernel, &expression)? {
-                    return Ok(());
-                }
-                let product = self.graph.node(kernel).outputs[0];
-                self.inline[product.index()] = false;
-                self.node(kernel)?;
-                continue;
-            }
-            let output = self.value_storage(root, node.op.name(), node.phase);
-            if let Some(output) = output {
-                let body = Body::Elementwise { expression, output };
-                self.drafts.passes.push(Draft { segment: node.segment, phase: node.phase, body });
-            }
+            let product = self.graph.node(kernel).outputs[0];
+            self.groups.inline[product.index()] = false;
+            self.node(kernel)?;
+            expression = self.gather(id)?.0;
+        }
+        self.check_bindings(id, &expression)?;
+        let output = self.value_storage(root, node.op.name(), node.phase);
+        if let Some(output) = output {
+            let body = Body::Elementwise { expression, output };
+            self.drafts.passes.push(Draft { segment: node.segment, phase: node.phase, body });
+        }
+        Ok(())
+    }
+
+    /// Groups keep within the bindings; a single op of many operands may not.
+    fn check_bindings(&self, id: NodeId, expression: &Expression) -> Result<()> {
+        let mut storages: Vec<StorageId> = expression.leaves.iter().filter_map(|l| l.storage).collect();
+        storages.sort_unstable();
+        storages.dedup();
+        let usable = self.profile.usable_storage_buffers();
+        if storages.len() < usable {
             return Ok(());
         }
+        Err(Error::Argument {
+            op: self.graph.node(id).op.name(),
+            argument: "operands",
+            value: storages.len().to_string(),
+            detail: format!("one pass on {} binds {usable} storages, the output among them", self.profile.name),
+        })
     }
 
-    /// Where to cut a tree that reads too many storages: its inlined child
-    /// with most nodes below it (the first of equals).
-    fn cut(&self, id: NodeId) -> Option<ValueId> {
-        let mut best: Option<(usize, ValueId)> = None;
-        for &v in self.graph.node(id).inputs.iter().filter(|v| self.inline[v.index()]) {
-            let mut size = 0;
-            let mut stack = vec![v];
-            while let Some(v) = stack.pop() {
-                size += 1;
-                if let Some(producer) = self.graph.producer(v) {
-                    stack.extend(self.graph.node(producer).inputs.iter().filter(|v| self.inline[v.index()]));
-                }
-            }
-            if best.is_none_or(|(most, _)| size > most) {
-                best = Some((size, v));
-            }
-        }
-        best.map(|(_, v)| v)
-    }
-
-    /// The expression tree under `id` in evaluation order, and the kernel whose
-    /// output it reads as its accumulator. Trees are at most
-    /// [`MAX_FUSED_NODES`] per branch, so recursion is shallow.
+    /// The expression under `id` in evaluation order, and the kernel whose
+    /// output it reads as its accumulator. Groups have at most
+    /// [`super::MAX_FUSED_NODES`] nodes, so recursion is shallow.
     fn gather(&mut self, id: NodeId) -> Result<(Expression, Option<NodeId>)> {
         let ty = self.graph.value(self.graph.node(id).outputs[0]).ty.clone();
-        let mut expression = Expression { leaves: Vec::new(), steps: Vec::new(), ty };
-        let mut kernel = None;
-        self.gather_into(id, &mut expression, &mut kernel)?;
-        Ok((expression, kernel))
+        let expression = Expression { leaves: Vec::new(), steps: Vec::new(), ty };
+        let mut gathered = Gathered { expression, kernel: None, known: Vec::new() };
+        self.gather_into(id, &mut gathered)?;
+        Ok((gathered.expression, gathered.kernel))
     }
 
-    fn gather_into(&mut self, id: NodeId, into: &mut Expression, kernel: &mut Option<NodeId>) -> Result<usize> {
+    fn gather_into(&mut self, id: NodeId, into: &mut Gathered) -> Result<usize> {
         let node = self.graph.node(id);
         let mut operands: Vec<StepOperand> = Vec::with_capacity(node.inputs.len());
-        let mut seen: Vec<(ValueId, StepOperand)> = Vec::new();
-        for &v in &node.inputs {
-            if let Some((_, operand)) = seen.iter().find(|(seen, _)| *seen == v) {
+        for &input in &node.inputs {
+            let generated = self.groups.generated[input.index()];
+            // A view of a constant is that constant.
+            let v = generated.unwrap_or(input);
+            if let Some((_, operand)) = into.known.iter().find(|(known, _)| *known == v) {
                 operands.push(*operand);
                 continue;
             }
-            let producer = self.graph.producer(v).filter(|_| self.inline[v.index()]);
-            let operand = match producer {
+            let fused = generated.is_some() || self.groups.inline[v.index()];
+            let operand = match self.graph.producer(v).filter(|_| fused) {
                 Some(p) if matches!(self.graph.node(p).op.lowering(), Lowering::Kernel(_)) => {
-                    *kernel = Some(p);
+                    into.kernel = Some(p);
                     StepOperand::Accumulator
                 }
-                Some(p) => StepOperand::Step(self.gather_into(p, into, kernel)?),
+                Some(p) => StepOperand::Step(self.gather_into(p, into)?),
                 None => {
                     let placed = self.placed(v)?;
                     let same =
                         |l: &Placed| l.storage == placed.storage && l.layout == placed.layout && l.ty == placed.ty;
-                    let leaf = into.leaves.iter().position(same).unwrap_or_else(|| {
-                        into.leaves.push(placed);
-                        into.leaves.len() - 1
+                    let leaves = &mut into.expression.leaves;
+                    let leaf = leaves.iter().position(same).unwrap_or_else(|| {
+                        leaves.push(placed);
+                        leaves.len() - 1
                     });
                     StepOperand::Leaf(leaf)
                 }
             };
-            seen.push((v, operand));
+            into.known.push((v, operand));
             operands.push(operand);
         }
         let ty = self.graph.value(node.outputs[0]).ty.clone();
-        into.steps.push(Step { node: Some(id), operands, ty });
-        Ok(into.steps.len() - 1)
+        into.expression.steps.push(Step { node: Some(id), operands, ty });
+        Ok(into.expression.steps.len() - 1)
     }
 
     /// Fuses an expression into the store of the kernel it reads; false if it does not fit.

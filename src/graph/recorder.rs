@@ -1,5 +1,6 @@
 //! The recorder: what a step's closure is given.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::{Graph, Node, NodeId, Source, Tensor, TensorTree, Value, ValueId};
@@ -21,6 +22,9 @@ pub struct Recorder {
 struct Recording {
     graph: Graph,
     params: Option<Params>,
+    /// Index and value of each input and each state, by name.
+    inputs: HashMap<String, (usize, ValueId)>,
+    states: HashMap<String, (usize, ValueId)>,
     segment: Option<SegmentId>,
     phase: Option<Phase>,
     /// Random operations recorded so far: each draws from a stream of its own.
@@ -66,8 +70,7 @@ impl Recorder {
             return Err(Error::DType { op: "input", operand: 0, found: DType::Bool, expected: "f32, i32 or u32" });
         }
         let mut rec = self.open("input")?;
-        let known = rec.graph.inputs.iter().position(|i| i.name == name);
-        if let Some(index) = known {
+        if let Some(&(index, id)) = rec.inputs.get(name) {
             let existing = &rec.graph.inputs[index].ty;
             if *existing != ty {
                 return Err(Error::Argument {
@@ -77,15 +80,13 @@ impl Recorder {
                     detail: format!("it is already an input of type {existing}, and was asked for as {ty}"),
                 });
             }
-            let found = rec.graph.values.iter().position(|v| v.source == Source::Input(index as u32));
-            if let Some(id) = found {
-                drop(rec);
-                return Ok(Tensor::new(self.clone(), ValueId(id as u32), ty));
-            }
+            drop(rec);
+            return Ok(Tensor::new(self.clone(), id, ty));
         }
         let index = rec.graph.inputs.len() as u32;
         rec.graph.inputs.push(InputInfo { name: name.to_owned(), ty: ty.clone() });
         let id = rec.graph.push_value(ty.clone(), Source::Input(index));
+        rec.inputs.insert(name.to_owned(), (index as usize, id));
         drop(rec);
         Ok(Tensor::new(self.clone(), id, ty))
     }
@@ -139,22 +140,19 @@ impl Recorder {
         }
         rec.params.get_or_insert_with(|| param.params().clone());
         let ty = param.ty().clone();
-        let known = rec.graph.states.iter().position(|s| s.name == param.name());
-        let index = match known {
-            Some(index) => index,
+        let id = match rec.states.get(param.name()) {
+            Some(&(_, id)) => id,
             None => {
+                let index = rec.graph.states.len();
                 rec.graph.states.push(StateInfo {
                     name: param.name().to_owned(),
                     ty: ty.clone(),
                     category: param.category(),
                 });
-                rec.graph.states.len() - 1
+                let id = rec.graph.push_value(ty.clone(), Source::State(index as u32));
+                rec.states.insert(param.name().to_owned(), (index, id));
+                id
             }
-        } as u32;
-        let value = rec.graph.values.iter().position(|v| v.source == Source::State(index));
-        let id = match value {
-            Some(at) => ValueId(at as u32),
-            None => rec.graph.push_value(ty.clone(), Source::State(index)),
         };
         drop(rec);
         Ok(Tensor::new(self.clone(), id, ty))

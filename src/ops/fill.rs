@@ -38,6 +38,9 @@ impl ElementwiseOp for Full {
     fn words(&self) -> Vec<u32> {
         vec![self.bits]
     }
+    fn is_constant(&self) -> bool {
+        true
+    }
     fn flops(&self) -> f64 {
         0.0
     }

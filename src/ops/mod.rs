@@ -4,11 +4,22 @@
 //! rule, its gradient rule, its cost, its kernel and grid, and the methods of
 //! [`Tensor`] that record it. Users write ops of their own with the same traits.
 
+mod activation;
 mod binary;
 mod broadcast;
+mod cast;
+mod compare;
 mod fill;
+mod index;
+mod permute;
+pub mod random;
 mod reduce;
 mod reshape;
+mod select;
+mod slice;
+mod unary;
+
+pub use binary::Scalar;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -115,6 +126,12 @@ pub trait ElementwiseOp: Debug {
     /// pipeline serves every value of them (`value.to_bits()` for floats).
     fn words(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// True for an op without operands whose every element is the same: it
+    /// stays itself under any view, so it is computed by whoever reads it.
+    fn is_constant(&self) -> bool {
+        false
     }
 
     /// WGSL texts of functions that the expression calls (from `shaders/shared/`).
