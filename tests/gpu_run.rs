@@ -176,10 +176,9 @@ fn values_without_elements_need_no_memory() {
     params.create("none", [3, 0], Init::Zeros).unwrap();
     params.create("one", [1], Init::Ones).unwrap();
     let mut b = Builder::default();
-    b.program.inputs.push(remat::fuse::program::InputInfo {
-        name: "x".into(),
-        ty: remat::dtype::TensorType::new(DType::F32, [0]),
-    });
+    b.program
+        .inputs
+        .push(remat::fuse::program::InputInfo { name: "x".into(), ty: remat::dtype::TensorType::new(DType::F32, [0]) });
     b.program.outputs.push(remat::fuse::program::OutputInfo {
         name: "empty".into(),
         ty: remat::dtype::TensorType::new(DType::F32, [3, 0]),

@@ -89,7 +89,8 @@ impl Inner {
         // Always read_write: one buffer may then be bound at several disjoint ranges.
         let storage = wgpu::BufferBindingType::Storage { read_only: false };
         entries.extend((1..=kernel.operand_count).map(|binding| buffer(binding, storage)));
-        let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
+        let layout =
+            self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
         let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
             label,
             source: wgpu::ShaderSource::Wgsl(std::borrow::Cow::Borrowed(&kernel.source)),
