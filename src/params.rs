@@ -262,7 +262,10 @@ impl Params {
     ///
     /// # Errors
     /// [`Error::UnknownState`] with names that look like it, [`Error::Data`]; nothing is written then.
-    pub async fn load<'a, T: Element>(&self, states: impl IntoIterator<Item = (&'a str, Shape, &'a [T])>) -> Result<()> {
+    pub async fn load<'a, T: Element>(
+        &self,
+        states: impl IntoIterator<Item = (&'a str, Shape, &'a [T])>,
+    ) -> Result<()> {
         let mut checked = Vec::new();
         for (name, shape, values) in states {
             let slot = lock(&self.inner.table).find("load", name)?;

@@ -75,7 +75,8 @@ fn a_validation_error_is_returned_once_by_the_next_call() {
 #[test]
 fn injected_limits_hold() {
     let small_bindings = 16 << 20;
-    let gpu = Gpu::test_builder().max_binding_bytes(small_bindings).max_buffer_bytes(32 << 20).build_blocking().unwrap();
+    let gpu =
+        Gpu::test_builder().max_binding_bytes(small_bindings).max_buffer_bytes(32 << 20).build_blocking().unwrap();
     assert_eq!((gpu.profile().max_binding_bytes, gpu.profile().max_buffer_bytes), (small_bindings, 32 << 20));
     let params = Params::new(&gpu, 1);
     let fits = small_bindings as usize / 4;
@@ -108,7 +109,11 @@ fn without_an_adapter_the_error_says_what_to_do() {
     let (ok, text) = child(
         "child_without_an_adapter",
         "",
-        &[("VK_DRIVER_FILES", "/nonexistent.json"), ("VK_ICD_FILENAMES", "/nonexistent.json"), ("WGPU_BACKEND", "vulkan")],
+        &[
+            ("VK_DRIVER_FILES", "/nonexistent.json"),
+            ("VK_ICD_FILENAMES", "/nonexistent.json"),
+            ("WGPU_BACKEND", "vulkan"),
+        ],
     );
     assert!(ok, "{text}");
 }

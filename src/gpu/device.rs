@@ -143,8 +143,8 @@ impl GpuBuilder {
             trace: wgpu::Trace::Off,
         };
         let opened = adapter.request_device(&descriptor).await;
-        let (device, queue) = opened
-            .map_err(|error| Error::NoDevice { adapter: display_name(&info), detail: error.to_string() })?;
+        let (device, queue) =
+            opened.map_err(|error| Error::NoDevice { adapter: display_name(&info), detail: error.to_string() })?;
         Ok(Gpu { inner: Shared::new(Inner::new(device, queue, info, self)) })
     }
 }

@@ -32,8 +32,8 @@ pub use adapter::Power;
 pub use device::Inject;
 pub use device::{Gpu, GpuBuilder, LimitsMode};
 pub use input::InputData;
-pub(crate) use memory::{DeviceBuffer, Handle};
 pub use memory::{BufferCategory, CategoryBytes, MemoryStats};
+pub(crate) use memory::{DeviceBuffer, Handle};
 pub use output::{Output, RunOutputs};
 #[doc(hidden)]
 pub use poison::fill_kernel;

@@ -153,8 +153,7 @@ impl Output {
             let order = lock(&ring.order);
             ring.check(self.run).map(|()| Some(order))
         };
-        let read =
-            ring.inner.read_through(&self.name, std::slice::from_ref(&range), readback.raw(), gate).await?;
+        let read = ring.inner.read_through(&self.name, std::slice::from_ref(&range), readback.raw(), gate).await?;
         drop(reading);
         Ok(read.into_iter().next().unwrap_or_default())
     }

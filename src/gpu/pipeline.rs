@@ -52,9 +52,10 @@ impl Inner {
     pub(super) async fn compile(&self, kernels: &[Kernel]) -> Result<Vec<Shared<Compiled>>> {
         let mut out = Vec::with_capacity(kernels.len());
         let mut pending = Vec::new();
+        let mut new: HashMap<Key, Shared<Compiled>> = HashMap::new();
         for kernel in kernels {
             let key = Key::from(kernel);
-            let known = lock(&self.pipelines.known).get(&key).cloned();
+            let known = lock(&self.pipelines.known).get(&key).or_else(|| new.get(&key)).cloned();
             if let Some(compiled) = known {
                 out.push(compiled);
                 continue;
@@ -63,14 +64,15 @@ impl Inner {
             let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
             let compiled = Shared::new(self.create_pipeline(kernel));
             // All are created before the first answer is awaited: a browser compiles them side by side.
-            pending.push((key, compiled.clone(), &kernel.name, internal.pop(), scope.pop()));
+            pending.push((&kernel.name, internal.pop(), scope.pop()));
+            new.insert(key, compiled.clone());
             out.push(compiled);
         }
-        for (key, compiled, name, internal, validation) in pending {
+        for (name, internal, validation) in pending {
             let caught = (internal.await, validation.await);
             scoped(&self.faults, caught.1.or(caught.0), &format!("kernel {name:?}"))?;
-            lock(&self.pipelines.known).insert(key, compiled);
         }
+        lock(&self.pipelines.known).extend(new);
         Ok(out)
     }
 
@@ -89,7 +91,8 @@ impl Inner {
         // Always read_write: one buffer may then be bound at several disjoint ranges.
         let storage = wgpu::BufferBindingType::Storage { read_only: false };
         entries.extend((1..=kernel.operand_count).map(|binding| buffer(binding, storage)));
-        let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
+        let layout =
+            self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
         let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
             label,
             source: wgpu::ShaderSource::Wgsl(std::borrow::Cow::Borrowed(&kernel.source)),

@@ -169,7 +169,10 @@ impl Inner {
         if !signal.wait().await {
             mapping.refused = true;
             // A lost device refuses mappings before it says that it is lost, which comes with the end of its work.
-            self.idle().await?;
+            let end = Signal::default();
+            self.waiter.watch_end(&end);
+            end.wait().await;
+            self.faults.check()?;
             return Err(failed("the mapping was refused".into()));
         }
         let view = staging.slice(..bytes).get_mapped_range().map_err(|error| failed(error.to_string()))?;

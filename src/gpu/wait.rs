@@ -103,22 +103,33 @@ impl Drop for TurnGuard {
 
 /// Polls the device; on the web there is nothing to do. wgpu panics in here
 /// when the driver lost the device: that is turned into the loss it is.
-/// False if there is nothing by this index to wait for.
-pub(super) fn poll_device(device: &wgpu::Device, kind: wgpu::PollType, faults: &super::fault::Faults) -> bool {
+pub(super) fn poll_device(device: &wgpu::Device, kind: wgpu::PollType, faults: &super::fault::Faults) -> Polled {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.poll(kind))) {
-        Ok(Ok(_) | Err(wgpu::PollError::Timeout)) => true,
-        Ok(Err(_)) => false,
+        Ok(Ok(status)) if status.is_queue_empty() => Polled::Empty,
+        Ok(Ok(_) | Err(wgpu::PollError::Timeout)) => Polled::Busy,
+        Ok(Err(_)) => Polled::Refused,
         Err(_) => {
             faults.lose("waiting for the device failed".into());
-            false
+            Polled::Refused
         }
     }
 }
 
-#[cfg(target_arch = "wasm32")]
-pub(super) use web::Waiter;
+/// What a poll found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// Nothing is left to do.
+    Empty,
+    /// Work is under way.
+    Busy,
+    /// There is nothing by this index to wait for.
+    Refused,
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) use native::Waiter;
+#[cfg(target_arch = "wasm32")]
+pub(super) use web::Waiter;
 
 #[cfg(target_arch = "wasm32")]
 mod web {
@@ -142,6 +153,11 @@ mod web {
             watched.push(signal.clone());
         }
 
+        /// A browser tells of a loss before it refuses anything for it.
+        pub(in crate::gpu) fn watch_end(&self, signal: &Signal) {
+            signal.set(true);
+        }
+
         pub(in crate::gpu) fn set_all(&self) {
             for signal in std::mem::take(&mut *lock(&self.watched)) {
                 signal.set(false);
@@ -159,12 +175,9 @@ mod native {
     use std::thread::JoinHandle;
     use std::time::Duration;
 
-    use super::{Arc, Mutex, Signal, lock, poll_device};
+    use super::{Arc, Mutex, Polled, Signal, lock, poll_device};
     use crate::gpu::fault::Faults;
 
-    /// Longest single wait for the device: destroying a buffer has to wait for
-    /// the end of a wait in progress, so it is kept short.
-    const WAIT: Duration = Duration::from_millis(5);
     /// Pause between polls where the driver cannot be waited for.
     const REFUSED_WAIT: Duration = Duration::from_millis(1);
 
@@ -185,7 +198,8 @@ mod native {
 
     #[derive(Debug, Default)]
     struct Queue {
-        watched: VecDeque<(wgpu::SubmissionIndex, Signal)>,
+        /// Without an index: waits for the end of all work, and is set here.
+        watched: VecDeque<(Option<wgpu::SubmissionIndex>, Signal)>,
         stopped: bool,
     }
 
@@ -207,7 +221,13 @@ mod native {
 
         /// Sees to it that `signal`, which a callback of this submission sets, gets set.
         pub(in crate::gpu) fn watch(&self, index: wgpu::SubmissionIndex, signal: &Signal) {
-            lock(&self.shared.queue).watched.push_back((index, signal.clone()));
+            lock(&self.shared.queue).watched.push_back((Some(index), signal.clone()));
+            self.shared.changed.notify_one();
+        }
+
+        /// Sets `signal` when the device has nothing left to do.
+        pub(in crate::gpu) fn watch_end(&self, signal: &Signal) {
+            lock(&self.shared.queue).watched.push_back((None, signal.clone()));
             self.shared.changed.notify_one();
         }
 
@@ -234,25 +254,32 @@ mod native {
 
     fn run(shared: &Shared, device: &wgpu::Device, faults: &Faults) {
         loop {
-            let index = {
+            let (index, signal) = {
                 let mut queue = lock(&shared.queue);
                 loop {
                     if queue.stopped {
                         return;
                     }
                     queue.watched.retain(|(_, signal)| !signal.is_set());
-                    if let Some((index, _)) = queue.watched.front() {
-                        break index.clone();
+                    if let Some(first) = queue.watched.front() {
+                        break first.clone();
                     }
                     queue = shared.changed.wait(queue).unwrap_or_else(std::sync::PoisonError::into_inner);
                 }
             };
-            let wait = wgpu::PollType::Wait { submission_index: Some(index), timeout: Some(WAIT) };
-            if !poll_device(device, wait, faults) {
-                // A submit that the device refused has no end to wait for; what
-                // hangs on it is answered by a poll once the queue is empty.
-                poll_device(device, wgpu::PollType::Poll, faults);
-                std::thread::sleep(REFUSED_WAIT);
+            let all = index.is_none();
+            // Without a time limit: wgpu 30 asserts that a wait that timed out found work left to do,
+            // which is not so if another thread's poll has noticed the end of that work just then.
+            let wait = wgpu::PollType::Wait { submission_index: index, timeout: None };
+            match poll_device(device, wait, faults) {
+                Polled::Empty if all => signal.set(true),
+                Polled::Empty | Polled::Busy => {}
+                Polled::Refused => {
+                    // A submit that the device refused has no end to wait for; what
+                    // hangs on it is answered by a poll once the queue is empty.
+                    poll_device(device, wgpu::PollType::Poll, faults);
+                    std::thread::sleep(REFUSED_WAIT);
+                }
             }
             if faults.is_lost() {
                 let watched = std::mem::take(&mut lock(&shared.queue).watched);

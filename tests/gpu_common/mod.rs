@@ -81,11 +81,7 @@ impl Builder {
             );
         }
         for (i, _) in operands.iter().enumerate() {
-            source += &format!(
-                "@group(0) @binding({}) var<storage, read_write> {}: array<f32>;\n",
-                i + 1,
-                names[i]
-            );
+            source += &format!("@group(0) @binding({}) var<storage, read_write> {}: array<f32>;\n", i + 1, names[i]);
         }
         source += &format!(
             "override scale: f32 = 1.0;\n@compute @workgroup_size(64) fn main(@builtin(workgroup_id) g: vec3<u32>, \
