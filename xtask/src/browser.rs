@@ -166,7 +166,8 @@ fn watch(running: &mut Supervised, session: &Session, limit: Duration) -> Result
     }
 }
 
-/// Takes a picture of a page with Chromium, `settle` after the page began to load.
+/// Takes a picture of a page with Chromium as soon as it has loaded, which the page
+/// should do after about `settle`.
 ///
 /// # Errors
 /// As [`run`], or no picture was made.
@@ -179,7 +180,6 @@ pub(crate) fn screenshot(
     let profile = Profile::new(Browser::Chromium)?;
     let extra = [
         format!("--screenshot={}", picture.display()),
-        format!("--timeout={}", settle.as_millis()),
         "--hide-scrollbars".to_owned(),
     ];
     let command = command(paths, Browser::Chromium, &profile, &extra, url)?;

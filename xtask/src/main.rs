@@ -129,9 +129,9 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
         "test.html"
     };
     let page = args.page.as_deref().unwrap_or(default);
-    let url = format!("http://{address}/{page}");
     if let Some(picture) = &args.screenshot {
         let picture = std::path::absolute(picture).map_err(|error| error.to_string())?;
+        let url = web::picture_page(address, page, args.settle_ms)?;
         browser::screenshot(
             &paths,
             &url,
@@ -144,6 +144,7 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
     let Some(browser) = args.browser else {
         web::forever(address, page);
     };
+    let url = format!("http://{address}/{page}");
     let limit = Duration::from_secs(args.time_limit);
     let outcome = browser::run(&paths, browser, &url, &session, limit)?;
     for failure in &outcome.failures {

@@ -154,7 +154,12 @@ impl Session {
     }
 
     fn phase(&self, inner: &mut Inner, phase: &str, message: &Value) -> Result<Value, String> {
-        let resident_bytes = inner.group.map_or(0, memory::resident_bytes);
+        let Some(group) = inner.group else {
+            // A browser that somebody else opened: no processes of ours to look at.
+            self.say(&format!("{phase}: memory is not measured here"));
+            return Ok(json!({ "resident_bytes": 0 }));
+        };
+        let resident_bytes = memory::resident_bytes(group);
         let limit_bytes = message["limit_bytes"].as_u64();
         match phase {
             "start-flat" => {
@@ -369,6 +374,7 @@ mod tests {
         let session = session()?;
         assert!(session.receive(b"{").is_err());
         assert!(session.receive(b"{}").is_err());
+        session.watch(std::process::id());
         assert!(session.receive(br#"{"phase":"end-flat"}"#).is_err());
         session.receive(br#"{"done":true,"passed":0,"failed":0}"#)?;
         assert_eq!(failures(&session).len(), 3);

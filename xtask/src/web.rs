@@ -17,6 +17,8 @@ use crate::shaders;
 /// The module's name, as the pages import it.
 const MODULE: &str = "remat_web";
 
+const LONGEST_HOLD_MS: u64 = 10 * 60 * 1000;
+
 /// How the module is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
@@ -135,10 +137,47 @@ fn answer(folder: &Path, dump: &Path, session: &Session, request: &Request) -> R
             Ok(shaders) => Response::json(serde_json::Value::from(shaders).to_string()),
             Err(why) => Response::error("500 Internal Server Error", &why),
         },
+        ("GET", path) if path.starts_with("/hold/") => hold(path),
         // Browsers ask for one without being told to.
         ("GET", "/favicon.ico") => Response::error("404 Not Found", "no icon"),
         _ => http::file(folder, request),
     }
+}
+
+/// Answers late, so that a page is not loaded before, see web/picture.html.
+fn hold(path: &str) -> Response {
+    match path.trim_start_matches("/hold/").parse() {
+        Ok(ms) if ms <= LONGEST_HOLD_MS => {
+            std::thread::sleep(Duration::from_millis(ms));
+            Response::error("404 Not Found", "no picture: only a delay")
+        }
+        _ => Response::error(
+            "400 Bad Request",
+            "no number of milliseconds, or too large a one",
+        ),
+    }
+}
+
+/// The address of the page that shows `page` and is loaded only after `settle_ms`.
+///
+/// # Errors
+/// The delay is longer than the server will hold a request.
+pub(crate) fn picture_page(
+    address: SocketAddr,
+    page: &str,
+    settle_ms: u64,
+) -> Result<String, String> {
+    if settle_ms > LONGEST_HOLD_MS {
+        return Err(format!("--settle-ms is {LONGEST_HOLD_MS} at most"));
+    }
+    let escaped = page
+        .replace('%', "%25")
+        .replace('&', "%26")
+        .replace('#', "%23")
+        .replace('+', "%2B");
+    Ok(format!(
+        "http://{address}/picture.html?ms={settle_ms}&page={escaped}"
+    ))
 }
 
 /// Serves until the process is ended.
