@@ -282,6 +282,11 @@ impl Recorder {
         lock(&self.inner).graph.values[id.index()].name = Some(name.to_owned());
     }
 
+    /// The name given to a tensor by [`Tensor::named`].
+    pub(crate) fn name_of(&self, tensor: &Tensor) -> Option<String> {
+        lock(&self.inner).graph.values.get(tensor.id().index()).and_then(|v| v.name.clone())
+    }
+
     pub(crate) fn mark_parameter_gradient(&self, id: ValueId) {
         lock(&self.inner).graph.values[id.index()].is_parameter_gradient = true;
     }

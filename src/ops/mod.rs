@@ -5,12 +5,14 @@
 //! [`Tensor`] that record it. Users write ops of their own with the same traits.
 
 mod activation;
+mod attention;
 mod binary;
 mod broadcast;
 mod cast;
 mod compare;
 mod fill;
 mod index;
+mod matmul;
 mod permute;
 pub mod random;
 mod reduce;

@@ -1,0 +1,375 @@
+//! Offsets for values that live at different times.
+//!
+//! Finding the shortest arena is NP-hard. Several deterministic heuristics
+//! are tried and the shortest result is taken; none is tried after one has
+//! reached the largest sum of live bytes, which nothing can undercut.
+//!
+//! Addresses are virtual: block `k` covers `[k * stride, (k + 1) * stride)` and
+//! no value crosses from one into the next. A block is as long as its last
+//! placed byte.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something to be placed: one value, or a chain of values made in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unit {
+    /// First dispatch at which it is needed.
+    pub(crate) first: u32,
+    /// Last dispatch at which it is needed.
+    pub(crate) last: u32,
+    /// Bytes rounded up to the alignment: what it keeps others from using.
+    pub(crate) size: u64,
+    /// Bytes that are used of it.
+    pub(crate) bytes: u64,
+}
+
+/// How large a block may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockLimit {
+    /// Most bytes of a block.
+    bytes: u64,
+    /// Virtual distance of blocks: `bytes`, rounded up to the alignment.
+    stride: u64,
+}
+
+/// No buffer is larger: addresses of 2^15 such blocks still fit into 64 bits.
+pub(crate) const LARGEST_BUFFER: u64 = 1 << 48;
+
+impl BlockLimit {
+    /// Blocks of at most `max_buffer_bytes`, which are made of whole alignments.
+    pub(crate) fn new(max_buffer_bytes: u64, align: u64) -> Self {
+        let bytes = max_buffer_bytes.min(LARGEST_BUFFER);
+        Self { bytes, stride: bytes.div_ceil(align) * align }
+    }
+
+    fn fits(&self, begin: u64, unit: &Unit) -> bool {
+        let offset = begin % self.stride;
+        offset + unit.size <= self.stride && offset + unit.bytes <= self.bytes
+    }
+
+    /// `begin`, or the start of the next block if the unit does not fit any more.
+    fn within_block(&self, begin: u64, unit: &Unit) -> u64 {
+        if self.fits(begin, unit) { begin } else { (begin / self.stride + 1) * self.stride }
+    }
+}
+
+/// Where everything lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// Virtual address of each unit.
+    pub(crate) address: Vec<u64>,
+    /// Length of each block.
+    pub(crate) blocks: Vec<u64>,
+    limit: BlockLimit,
+}
+
+impl Placement {
+    /// The sum of the blocks' lengths.
+    pub(crate) fn total(&self) -> u64 {
+        self.blocks.iter().fold(0, |sum, &b| sum.saturating_add(b))
+    }
+
+    /// Block and offset of a unit.
+    pub(crate) fn block_and_offset(&self, unit: usize) -> (u32, u64) {
+        ((self.address[unit] / self.limit.stride) as u32, self.address[unit] % self.limit.stride)
+    }
+}
+
+/// Above this many units only the sweeps, which take n log n, are tried.
+const SCANS_UP_TO: usize = 8_192;
+/// Repairs of the best order found, each of which is one more scan.
+const REPAIRS: usize = 12;
+
+/// Places every unit; none is larger than a block. `live_bytes` is the largest
+/// sum of sizes alive at one time.
+pub(crate) fn place(units: &[Unit], limit: BlockLimit, live_bytes: u64) -> Placement {
+    let mut best = sweep(units, limit);
+    if units.len() > SCANS_UP_TO {
+        return best;
+    }
+    // Lengths end at the last used byte; the bound is in rounded sizes.
+    let reached = |p: &Placement| p.total() <= live_bytes;
+    let mut best_order: Vec<u32> = Vec::new();
+    for order in orders(units) {
+        if reached(&best) {
+            return best;
+        }
+        let tried = scan(units, &order, limit);
+        if tried.total() < best.total() || best_order.is_empty() {
+            best_order = order;
+        }
+        if tried.total() < best.total() {
+            best = tried;
+        }
+    }
+    repair(units, best_order, best, live_bytes)
+}
+
+/// Moves the unit that ends last to the front of the order and tries again:
+/// what sticks out gets the first choice.
+fn repair(units: &[Unit], mut order: Vec<u32>, mut best: Placement, live_bytes: u64) -> Placement {
+    let mut current = scan(units, &order, best.limit);
+    for _ in 0..REPAIRS {
+        if best.total() <= live_bytes {
+            break;
+        }
+        let top = (0..units.len()).max_by_key(|&u| (current.address[u] + units[u].bytes, std::cmp::Reverse(u)));
+        let Some(at) = top.and_then(|top| order.iter().position(|&u| u as usize == top)) else { break };
+        if at == 0 {
+            break;
+        }
+        order[..=at].rotate_right(1);
+        current = scan(units, &order, best.limit);
+        if current.total() < best.total() {
+            best = current.clone();
+        }
+    }
+    best
+}
+
+/// Orders in which units are given their choice of the lowest free address.
+fn orders(units: &[Unit]) -> Vec<Vec<u32>> {
+    let sorted = |key: &dyn Fn(&Unit) -> (u64, u64)| {
+        let mut order: Vec<u32> = (0..units.len() as u32).collect();
+        order.sort_by_key(|&u| {
+            let unit = &units[u as usize];
+            (std::cmp::Reverse(key(unit)), unit.first, u)
+        });
+        order
+    };
+    let duration = |u: &Unit| u64::from(u.last - u.first) + 1;
+    vec![
+        sorted(&|u| (duration(u), u.size)),
+        sorted(&|u| (u.size, duration(u))),
+        by_breadth(units),
+        sorted(&|u| (u.size.saturating_mul(duration(u)), u.size)),
+    ]
+}
+
+/// Dispatches with the most live bytes choose first; within one, long lives
+/// first, so that they lie at the bottom.
+fn by_breadth(units: &[Unit]) -> Vec<u32> {
+    let end = units.iter().map(|u| u.last as usize + 2).max().unwrap_or(0);
+    let mut change = vec![(0_u128, 0_u128); end];
+    for unit in units {
+        change[unit.first as usize].0 += u128::from(unit.size);
+        change[unit.last as usize + 1].1 += u128::from(unit.size);
+    }
+    let mut live = 0_u128;
+    let breadth: Vec<u128> = change
+        .iter()
+        .map(|&(more, less)| {
+            live = live + more - less;
+            live
+        })
+        .collect();
+    // The broadest dispatch of each unit decides when it chooses: a sparse
+    // table would do, but a walk over maxima by doubling is as short.
+    let widest = range_maxima(&breadth);
+    let mut order: Vec<u32> = (0..units.len() as u32).collect();
+    order.sort_by_key(|&u| {
+        let unit = &units[u as usize];
+        let broadest = widest.max(unit.first as usize, unit.last as usize);
+        (std::cmp::Reverse((broadest, unit.last - unit.first, unit.size)), unit.first, u)
+    });
+    order
+}
+
+/// Maxima of ranges of a fixed list, by doubling lengths.
+struct RangeMaxima {
+    levels: Vec<Vec<u128>>,
+}
+
+fn range_maxima(values: &[u128]) -> RangeMaxima {
+    let mut levels = vec![values.to_vec()];
+    let mut length = 1;
+    while length * 2 <= values.len() {
+        let below = &levels[levels.len() - 1];
+        let level = (0..=values.len() - length * 2).map(|at| below[at].max(below[at + length])).collect();
+        levels.push(level);
+        length *= 2;
+    }
+    RangeMaxima { levels }
+}
+
+impl RangeMaxima {
+    /// The largest value from `first` to `last`, both included.
+    fn max(&self, first: usize, last: usize) -> u128 {
+        let level = (last - first + 1).ilog2() as usize;
+        self.levels[level][first].max(self.levels[level][last + 1 - (1 << level)])
+    }
+}
+
+/// Gives each unit, in this order, the lowest address that is free while it lives.
+fn scan(units: &[Unit], order: &[u32], limit: BlockLimit) -> Placement {
+    // Sorted by address: begin, end, first, last.
+    let mut placed: Vec<(u64, u64, u32, u32)> = Vec::with_capacity(units.len());
+    let mut address = vec![0_u64; units.len()];
+    for &index in order {
+        let unit = &units[index as usize];
+        let mut begin = 0_u64;
+        for &(other_begin, other_end, first, last) in &placed {
+            if last < unit.first || first > unit.last {
+                continue;
+            }
+            if begin + unit.size <= other_begin {
+                break;
+            }
+            if other_end > begin {
+                begin = limit.within_block(other_end, unit);
+            }
+        }
+        address[index as usize] = begin;
+        let at = placed.partition_point(|&(other, ..)| other <= begin);
+        placed.insert(at, (begin, begin + unit.size, unit.first, unit.last));
+    }
+    finish(units, address, limit)
+}
+
+/// Allocates and frees in the order of time, each in the smallest gap that fits.
+fn sweep(units: &[Unit], limit: BlockLimit) -> Placement {
+    let mut by_first: Vec<u32> = (0..units.len() as u32).collect();
+    by_first.sort_by_key(|&u| (units[u as usize].first, std::cmp::Reverse(units[u as usize].size), u));
+    let mut by_last: Vec<u32> = (0..units.len() as u32).collect();
+    by_last.sort_by_key(|&u| (units[u as usize].last, u));
+    let mut gaps = Gaps { by_address: BTreeMap::new(), by_size: BTreeSet::new(), blocks: 0, limit };
+    let mut address = vec![0_u64; units.len()];
+    let mut ended = by_last.iter().peekable();
+    for &index in &by_first {
+        let unit = &units[index as usize];
+        while let Some(&done) = ended.next_if(|&&u| units[u as usize].last < unit.first) {
+            gaps.free(address[done as usize], units[done as usize].size);
+        }
+        address[index as usize] = gaps.take(unit);
+    }
+    finish(units, address, limit)
+}
+
+struct Gaps {
+    by_address: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+    blocks: u64,
+    limit: BlockLimit,
+}
+
+impl Gaps {
+    fn insert(&mut self, begin: u64, size: u64) {
+        self.by_address.insert(begin, size);
+        self.by_size.insert((size, begin));
+    }
+
+    fn remove(&mut self, begin: u64, size: u64) {
+        self.by_address.remove(&begin);
+        self.by_size.remove(&(size, begin));
+    }
+
+    fn take(&mut self, unit: &Unit) -> u64 {
+        let size = unit.size;
+        let found = self.by_size.range((size, 0)..).find(|&&(_, begin)| self.limit.fits(begin, unit)).copied();
+        let (gap, begin) = found.unwrap_or_else(|| {
+            let begin = self.blocks * self.limit.stride;
+            self.blocks += 1;
+            self.insert(begin, self.limit.stride);
+            (self.limit.stride, begin)
+        });
+        self.remove(begin, gap);
+        if gap > size {
+            self.insert(begin + size, gap - size);
+        }
+        begin
+    }
+
+    fn free(&mut self, mut begin: u64, mut size: u64) {
+        let before = self.by_address.range(..begin).next_back().map(|(&b, &s)| (b, s));
+        if let Some((b, s)) = before {
+            if b + s == begin && begin % self.limit.stride != 0 {
+                self.remove(b, s);
+                begin = b;
+                size += s;
+            }
+        }
+        let after = self.by_address.get(&(begin + size)).copied();
+        if let Some(s) = after {
+            if (begin + size) % self.limit.stride != 0 {
+                self.remove(begin + size, s);
+                size += s;
+            }
+        }
+        self.insert(begin, size);
+    }
+}
+
+fn finish(units: &[Unit], address: Vec<u64>, limit: BlockLimit) -> Placement {
+    let mut blocks: Vec<u64> = Vec::new();
+    for (unit, &begin) in units.iter().zip(&address) {
+        let block = (begin / limit.stride) as usize;
+        if blocks.len() <= block {
+            blocks.resize(block + 1, 0);
+        }
+        blocks[block] = blocks[block].max(begin % limit.stride + unit.bytes);
+    }
+    Placement { address, blocks, limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(first: u32, last: u32, size: u64) -> Unit {
+        Unit { first, last, size, bytes: size }
+    }
+
+    fn live(units: &[Unit]) -> u64 {
+        (0..64).map(|t| units.iter().filter(|u| u.first <= t && t <= u.last).map(|u| u.size).sum()).max().unwrap()
+    }
+
+    fn overlaps(units: &[Unit], p: &Placement) -> bool {
+        (0..units.len()).any(|a| {
+            (0..a).any(|b| {
+                let (ua, ub) = (&units[a], &units[b]);
+                let together = ua.first <= ub.last && ub.first <= ua.last;
+                together && p.address[a] < p.address[b] + ub.size && p.address[b] < p.address[a] + ua.size
+            })
+        })
+    }
+
+    #[test]
+    fn a_gap_is_used_again() {
+        let units = [unit(0, 1, 512), unit(0, 5, 256), unit(2, 5, 512), unit(6, 6, 768)];
+        let p = place(&units, BlockLimit::new(1 << 20, 256), live(&units));
+        assert_eq!(p.total(), 768);
+        assert!(!overlaps(&units, &p));
+    }
+
+    #[test]
+    fn nothing_crosses_a_block() {
+        let units: Vec<Unit> = (0..20).map(|i| unit(i / 3, i / 2 + 3, 256 * (1 + u64::from(i * 7 % 4)))).collect();
+        for capacity in [1024, 1280, 2048, 4096] {
+            let limit = BlockLimit::new(capacity, 256);
+            for p in [sweep(&units, limit), place(&units, limit, live(&units))] {
+                assert!(!overlaps(&units, &p));
+                assert!(p.blocks.iter().all(|&b| b <= capacity));
+                for (u, unit) in units.iter().enumerate() {
+                    let (_, offset) = p.block_and_offset(u);
+                    assert!(offset + unit.size <= capacity);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn maxima_of_ranges() {
+        let values: Vec<u128> = [3, 1, 4, 1, 5, 9, 2, 6].to_vec();
+        let maxima = range_maxima(&values);
+        for first in 0..values.len() {
+            for last in first..values.len() {
+                assert_eq!(maxima.max(first, last), *values[first..=last].iter().max().unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        assert_eq!(place(&[], BlockLimit::new(1024, 256), 0).total(), 0);
+    }
+}
