@@ -19,6 +19,7 @@ mod reduce;
 mod reshape;
 mod select;
 mod slice;
+mod split;
 mod unary;
 
 pub use binary::Scalar;
@@ -104,6 +105,12 @@ pub trait ViewOp: Debug {
     /// The output's layout over the input's storage, or `None` if strides do
     /// not suffice for this input layout (they always do for a contiguous one).
     fn view(&self, input: &Layout) -> Option<Layout>;
+
+    /// The same for each output, of an op with several.
+    fn view_output(&self, output: usize, input: &Layout) -> Option<Layout> {
+        let _ = output;
+        self.view(input)
+    }
 }
 
 /// What an elementwise op builds its WGSL expression from.
@@ -251,3 +258,5 @@ pub enum CallOperand {
     /// Reads and overwrites the state that is the op's input of this index.
     State(usize),
 }
+mod stub;
+pub use stub::fingerprint;
