@@ -80,8 +80,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
 async fn matmul(gpu: &Gpu, json: bool) -> Outcome<()> {
     for n in [256_usize, 512, 1024, 2048] {
         let params = Params::new(gpu, 0);
-        let a = params.create("a", [n, n], Init::Data(uniform(1, n * n, 1.0)))?;
-        let b = params.create("b", [n, n], Init::Data(uniform(2, n * n, 1.0)))?;
+        let a = params.create("a", [n, n], Init::Data(uniform(1, n * n, 1.0).into()))?;
+        let b = params.create("b", [n, n], Init::Data(uniform(2, n * n, 1.0).into()))?;
         let step = gpu
             .step(Policy::None, |g| g.param(&a)?.matmul(&g.param(&b)?)?.narrow(0, 0, 1)?.narrow(1, 0, 1))
             .await?;

@@ -1,7 +1,7 @@
 //! What every decision about one program needs to know of it, gathered once.
 
 use crate::error::{Error, Result};
-use crate::fuse::program::{Pass, Phase, Program, StorageKind};
+use crate::fuse::program::{Operand, Pass, Phase, Program, StorageKind};
 use crate::profile::{DeviceProfile, Rates};
 
 /// No pass, no instance, no position.
@@ -101,15 +101,7 @@ impl<'p> Facts<'p> {
         self.replayable(self.producer[storage])
     }
 
-    /// True if a backward pass reads this storage.
-    pub(crate) fn read_in_backward(&self, storage: usize) -> bool {
-        self.readers_of(storage)
-            .iter()
-            .any(|&r| !self.late[r as usize] && self.program.passes[r as usize].phase == Phase::Backward)
-    }
-
     fn refuse_overwrites(&self) -> Result<()> {
-        use crate::fuse::program::Operand;
         let fail = |dispatch: usize, detail: String| Err(Error::PlanCheck { dispatch, detail });
         let mut writer = vec![NONE; self.program.storages.len()];
         for (index, pass) in self.program.passes.iter().enumerate() {
@@ -161,8 +153,8 @@ fn late_passes(program: &Program) -> Vec<bool> {
     let mut made_late = vec![false; program.storages.len()];
     let mut late = vec![false; program.passes.len()];
     for (index, pass) in program.passes.iter().enumerate() {
-        late[index] = pass.phase == Phase::Update
-            || pass.operands.iter().filter_map(|o| o.read()).any(|s| made_late[s.index()]);
+        late[index] =
+            pass.phase == Phase::Update || pass.operands.iter().filter_map(|o| o.read()).any(|s| made_late[s.index()]);
         if late[index] {
             for made in pass.operands.iter().filter_map(|o| o.made()) {
                 made_late[made.index()] = true;

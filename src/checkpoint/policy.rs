@@ -230,6 +230,7 @@ pub(crate) fn ceil_sqrt(n: usize) -> usize {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 mod tests {
     use super::*;
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::codegen::{BindingUse, elementwise_kernel};
 use super::draft::{Body, Draft, DraftOperand, Drafts, Expression, Text, expression_name};
+use super::elementwise::{BoundExpression, generate};
 use super::program::{
     Category, Cost, Kernel, KernelId, Operand, OutputInfo, Pass, Program, SegmentId, StorageId, StorageKind,
 };
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::ops::KernelCall;
@@ -40,6 +41,9 @@ pub(super) fn finish(graph: &Graph, profile: &DeviceProfile, drafts: Drafts) -> 
     Ok(program)
 }
 
+/// Text and constants: what makes a kernel distinct.
+type KernelKey = (Text, Vec<(&'static str, u64)>);
+
 struct Finisher<'a> {
     graph: &'a Graph,
     profile: &'a DeviceProfile,
@@ -47,7 +51,7 @@ struct Finisher<'a> {
     /// Passes that read each storage; an output counts as a reader.
     readers: Vec<u32>,
     made_in: Vec<Option<SegmentId>>,
-    kernels: HashMap<(Text, Vec<(&'static str, u64)>), KernelId>,
+    kernels: HashMap<KernelKey, KernelId>,
     program: Program,
 }
 
@@ -121,7 +125,7 @@ impl<'a> Finisher<'a> {
     fn elementwise(&mut self, draft: &Draft, expression: &Expression, output: StorageId) -> Pass {
         let in_place = self.in_place(draft, expression, output);
         let mut operands: Vec<Operand> = Vec::new();
-        let mut uses: Vec<BindingUse> = Vec::new();
+        let mut dtypes: Vec<DType> = Vec::new();
         let mut leaf_bindings = Vec::new();
         let mut storages: Vec<StorageId> = Vec::new();
         let mut bytes = expression.ty.size_bytes() as f64;
@@ -135,7 +139,7 @@ impl<'a> Finisher<'a> {
                 } else {
                     Operand::Read(id)
                 });
-                uses.push(BindingUse { read: true, written: in_place == Some(id), dtype: leaf.ty.dtype });
+                dtypes.push(leaf.ty.dtype);
                 bytes += self.drafts.storages[id.index()].bytes.min(expression.ty.size_bytes()) as f64;
                 storages.len() - 1
             });
@@ -145,11 +149,13 @@ impl<'a> Finisher<'a> {
             Some(at) => at,
             None => {
                 operands.push(Operand::Write(output));
-                uses.push(BindingUse { read: false, written: true, dtype: expression.ty.dtype });
+                dtypes.push(expression.ty.dtype);
                 operands.len() - 1
             }
         };
-        let generated = elementwise_kernel(self.graph, self.profile, expression, &leaf_bindings, &uses, output_binding);
+        let bound =
+            BoundExpression { expression, leaf_bindings: &leaf_bindings, dtypes: &dtypes, output: output_binding };
+        let generated = generate(self.graph, self.profile, &bound);
         let name = expression_name(self.graph, expression);
         let words = generated.words.len();
         let kernel = self.kernel_id(&name, generated.source.into(), ("main", Vec::new()), operands.len(), words);

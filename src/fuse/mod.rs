@@ -15,6 +15,7 @@
 
 mod codegen;
 mod draft;
+mod elementwise;
 mod epilogue;
 mod finish;
 mod group;

@@ -342,7 +342,7 @@ impl Program {
                         return fail(index, format!("{} is bound twice", self.storage(id).name));
                     }
                     bound.push(id);
-                    if self.storage(id).bytes == 0 || self.storage(id).bytes % 4 != 0 {
+                    if self.storage(id).bytes == 0 || !self.storage(id).bytes.is_multiple_of(4) {
                         return fail(
                             index,
                             format!("{} has a length of {} bytes", self.storage(id).name, self.storage(id).bytes),

@@ -48,9 +48,8 @@ pub(super) fn profile_of(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, builde
         max_binding_bytes: binding.min(buffer) & !3,
         max_buffer_bytes: buffer & !3,
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
-        offset_alignment_bytes: u64::from(
-            limits.min_storage_buffer_offset_alignment.max(limits.min_uniform_buffer_offset_alignment),
-        ),
+        // WebGPU's default on every device, so that plans do not depend on it.
+        offset_alignment_bytes: 256,
         rates: Rates::of_class(class),
     }
 }

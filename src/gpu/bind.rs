@@ -71,7 +71,9 @@ pub(super) fn verify(program: &Program, plan: &Plan, profile: &DeviceProfile) ->
             return fail(format!("{} has {count} operands, not {}", pass.name, dispatch.instances.len()));
         }
         let uniform_end = dispatch.uniform_offset.saturating_add(4 * pass.uniforms.len() as u64);
-        if !pass.uniforms.is_empty() && (dispatch.uniform_offset % 256 != 0 || uniform_end > plan.uniform_bytes) {
+        if !pass.uniforms.is_empty()
+            && (!dispatch.uniform_offset.is_multiple_of(256) || uniform_end > plan.uniform_bytes)
+        {
             return fail(format!("{}: uniform words at {} do not fit", pass.name, dispatch.uniform_offset));
         }
         let mut bound: Vec<Location> = Vec::with_capacity(count);
@@ -125,7 +127,7 @@ fn verify_instance(
             adapter: profile.name.clone(),
         });
     }
-    let aligned = place.offset % profile.offset_alignment_bytes.max(4) == 0 && place.bytes % 4 == 0;
+    let aligned = place.offset.is_multiple_of(profile.offset_alignment_bytes.max(4)) && place.bytes.is_multiple_of(4);
     let inside = length.is_some_and(|length| place.offset.saturating_add(place.bytes) <= length);
     if place.bytes == 0 || !aligned || !inside {
         return Err(Error::PlanCheck { dispatch, detail: format!("{name} cannot lie at {place:?}") });

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Recorder, Tensor};
 use crate::shared::Shared;
 
+const QUOTIENT: &str = include_str!("../../shaders/shared/quotient.wgsl");
+const TRIANGLE: &str = include_str!("../../shaders/shared/triangle.wgsl");
+
 /// Each element's place along one axis, as `u32`.
 #[derive(Debug)]
 struct Iota {
@@ -58,6 +61,8 @@ struct Triangle {
     value: Scalar,
     rows: usize,
     columns: usize,
+    /// Whether `quotient` is right for every row.
+    divides_by_float: bool,
 }
 
 impl Op for Triangle {
@@ -79,15 +84,17 @@ impl Op for Triangle {
 impl ElementwiseOp for Triangle {
     fn expression(&self, call: &ElementCall<'_>) -> String {
         let (x, index, w) = (&call.operands[0], call.index, call.words);
-        let row = format!("i32({index} / {} % {})", w[0], w[1]);
-        let column = format!("i32({index} % {})", w[0]);
-        let side = if self.lower { "<=" } else { ">=" };
         let value = self.value.text(&w[3]);
-        format!("select({value}, {x}, {column} {side} {row} + bitcast<i32>({}))", w[2])
+        let keeps = if self.divides_by_float { "behind_by_float" } else { "behind" };
+        let behind = format!("{keeps}({index}, {}, {}) + bitcast<i32>({})", w[0], w[1], w[2]);
+        format!("select({value}, {x}, {behind} {} 0)", if self.lower { ">=" } else { "<=" })
     }
     fn words(&self) -> Vec<u32> {
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         vec![narrow(self.columns), narrow(self.rows), self.diagonal as u32, self.value.bits()]
+    }
+    fn functions(&self) -> &'static [&'static str] {
+        &[QUOTIENT, TRIANGLE]
     }
     fn flops(&self) -> f64 {
         4.0
@@ -131,7 +138,9 @@ impl Tensor {
                 detail: "it needs two axes or more, rows and columns last".into(),
             });
         };
-        self.apply(Triangle { lower, diagonal, value, rows, columns })
+        let count = self.element_count();
+        let divides_by_float = count < 1 << 30 && count / (columns.max(1) as u64) < 1 << 21;
+        self.apply(Triangle { lower, diagonal, value, rows, columns, divides_by_float })
     }
 
     /// The lower triangle of the last two axes: where `column <= row + diagonal`; 0 elsewhere.

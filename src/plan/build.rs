@@ -7,9 +7,7 @@ use crate::error::{Error, Result};
 use crate::fuse::program::{Operand, PassId, Program, StorageId, StorageKind};
 use crate::plan::place::{BlockLimit, LARGEST_BUFFER, Placement, Unit, place};
 use crate::plan::schedule::{Measure, Schedule};
-use crate::plan::{
-    Dispatch, Instance, InstanceId, Location, OUTPUT_SLOTS, OutputPlacement, PeakBytes, Plan, Space,
-};
+use crate::plan::{Dispatch, Instance, InstanceId, Location, OUTPUT_SLOTS, OutputPlacement, PeakBytes, Plan, Space};
 use crate::profile::DeviceProfile;
 
 /// What is the same under every policy: all buffers but the arena.
@@ -197,12 +195,7 @@ fn instances(facts: &Facts<'_>, fixed: &Fixed, schedule: &Schedule, placed: &Pla
                 Location { space: Space::Arena(block), offset, bytes }
             }
         };
-        instances.push(Instance {
-            storage: StorageId(storage as u32),
-            location,
-            first: life.first,
-            last: life.last,
-        });
+        instances.push(Instance { storage: StorageId(storage as u32), location, first: life.first, last: life.last });
     }
     Ok(instances)
 }
@@ -236,11 +229,8 @@ fn pack(
     limit: BlockLimit,
     align: u64,
 ) -> (Vec<Option<Location>>, Vec<u64>) {
-    let units: Vec<Unit> = bytes
-        .iter()
-        .flatten()
-        .map(|&bytes| Unit { first: 0, last: 0, size: round_up(bytes, align), bytes })
-        .collect();
+    let units: Vec<Unit> =
+        bytes.iter().flatten().map(|&bytes| Unit { first: 0, last: 0, size: round_up(bytes, align), bytes }).collect();
     let live = units.iter().fold(0_u64, |sum, u| sum.saturating_add(u.size));
     let placement = place(&units, limit, live);
     let mut unit = 0..units.len();

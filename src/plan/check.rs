@@ -154,7 +154,10 @@ impl<'a> Checker<'a> {
         ];
         for (what, ends, blocks) in groups {
             if ends != *blocks {
-                return fail(self.end(), format!("{what} blocks are stated as {blocks:?}, placed bytes end at {ends:?}"));
+                return fail(
+                    self.end(),
+                    format!("{what} blocks are stated as {blocks:?}, placed bytes end at {ends:?}"),
+                );
             }
             if blocks.iter().any(|&bytes| bytes > self.profile.max_buffer_bytes) {
                 return fail(self.end(), format!("an {what} block of {blocks:?} is larger than a buffer"));

@@ -31,6 +31,7 @@ pub use check::check;
 pub use report::{LiveBytes, Report};
 
 use crate::checkpoint::facts::Facts;
+use crate::checkpoint::paths::Paths;
 use crate::checkpoint::search::{Candidate, Evaluated, search};
 use crate::checkpoint::{ByteSize, Decision, Policy, candidates, replay};
 use crate::error::{Error, Result};
@@ -215,11 +216,22 @@ pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Resu
     let plan = match candidates::fixed(program, policy)? {
         Some(decision) => planner.plan_fixed(policy, &decision),
         None => planner.plan_budget(policy),
-    }?;
+    };
+    let plan = plan.map_err(|error| match error {
+        Error::Policy { detail, .. } => Error::Policy { policy: policy.to_string(), detail },
+        other => other,
+    })?;
     if cfg!(debug_assertions) {
         check(program, &plan, profile)?;
     }
     Ok(plan)
+}
+
+/// The state, and this share of what a plan takes besides.
+fn share_of(none: &PeakBytes, share: f64) -> u64 {
+    let beyond = none.total() - none.state;
+    let allowed = if share >= 1.0 { beyond } else { (beyond as f64 * share).floor() as u64 };
+    none.state.saturating_add(allowed)
 }
 
 struct Planner<'p> {
@@ -267,22 +279,28 @@ impl<'p> Planner<'p> {
         let placed = self.place(&scheduled.0, &scheduled.1);
         let mut plan = self.finish(&scheduled, &placed, policy)?;
         if *policy != Policy::None {
-            let keeps_all = candidates::fixed(self.facts.program, &Policy::None)?;
-            if let Some(keeps_all) = keeps_all {
-                let (_, none) = self.schedule(&keeps_all)?;
-                plan.notes.extend(report::gain_note(&scheduled.1, &none));
-            }
+            let keeps_all = Decision::of_paths(Paths::flat(self.facts.program));
+            let (_, none) = self.schedule(&keeps_all)?;
+            plan.notes.extend(report::gain_note(&scheduled.1, &none));
         }
         Ok(plan)
     }
 
     fn plan_budget(&self, policy: &Policy) -> Result<Plan> {
-        let candidates = search(&self.facts, &mut |decision| self.evaluate(decision))?;
+        let keeps_all = Decision::of_paths(Paths::flat(self.facts.program));
+        let scheduled = self.schedule(&keeps_all)?;
+        let placed = self.place(&scheduled.0, &scheduled.1);
+        let none = self.fixed.peak_with(placed.placement.total());
         let budget = match *policy {
             Policy::Budget(size) => size.bytes(),
-            Policy::BudgetFraction(share) => self.share_of_none(share)?,
+            Policy::BudgetFraction(share) => share_of(&none, share),
             _ => u64::MAX,
         };
+        // Nothing is cheaper than to replay nothing: the search would choose it.
+        if none.total() <= budget {
+            return self.finish(&scheduled, &placed, policy);
+        }
+        let candidates = search(&self.facts, &mut |decision| self.evaluate(decision))?;
         // The cheapest that fits; of equals the one with the smaller peak.
         for candidate in &candidates {
             if self.peak_at_least(candidate.live_bytes) > budget {
@@ -299,16 +317,6 @@ impl<'p> Planner<'p> {
             }
         }
         Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&candidates)? })
-    }
-
-    /// State, and this share of what policy none takes besides.
-    fn share_of_none(&self, share: f64) -> Result<u64> {
-        let Some(decision) = candidates::fixed(self.facts.program, &Policy::None)? else { return Ok(u64::MAX) };
-        let (schedule, measure) = self.schedule(&decision)?;
-        let none = self.fixed.peak_with(self.place(&schedule, &measure).placement.total());
-        let beyond = none.total() - none.state;
-        let allowed = if share >= 1.0 { beyond } else { (beyond as f64 * share).floor() as u64 };
-        Ok(none.state.saturating_add(allowed))
     }
 
     /// A bound that no placement undercuts: blocks end at the last used byte,

@@ -52,11 +52,15 @@ impl<'a> Eager<'a> {
             let p = &program.passes[pass as usize];
             let waits_for_gradient = p.operands.iter().filter_map(|o| o.read()).any(|s| {
                 let producer = facts.producer[s.index()];
-                producer != NONE && program.passes[producer as usize].phase != Phase::Forward && !lazy[producer as usize]
+                producer != NONE
+                    && program.passes[producer as usize].phase != Phase::Forward
+                    && !lazy[producer as usize]
             });
-            let demanded = p.operands.iter().filter_map(|o| o.made()).all(|s| {
-                !facts.readers_of(s.index()).is_empty() && !facts.handed_back[s.index()]
-            });
+            let demanded = p
+                .operands
+                .iter()
+                .filter_map(|o| o.made())
+                .all(|s| !facts.readers_of(s.index()).is_empty() && !facts.handed_back[s.index()]);
             lazy[pass as usize] = p.phase == Phase::Backward && !waits_for_gradient && demanded;
         }
         let readers_left = (0..program.storages.len()).map(|s| facts.readers_of(s).len() as u32).collect();

@@ -119,9 +119,7 @@ impl Plan {
             .iter()
             .zip(read_later)
             .filter(|(instance, read_later)| {
-                *read_later
-                    && matches!(instance.location.space, Space::Arena(_))
-                    && forward(instance.first as usize)
+                *read_later && matches!(instance.location.space, Space::Arena(_)) && forward(instance.first as usize)
             })
             .map(|(instance, _)| instance)
             .collect()
@@ -251,7 +249,11 @@ impl Report<'_> {
         writeln!(f, "saved from forward to backward: {} values, {bytes} bytes", saved.len())?;
         for instance in saved {
             let storage = self.program.storage(instance.storage);
-            writeln!(f, "  {:>12}  {}  (dispatches {} to {})", storage.bytes, storage.name, instance.first, instance.last)?;
+            writeln!(
+                f,
+                "  {:>12}  {}  (dispatches {} to {})",
+                storage.bytes, storage.name, instance.first, instance.last
+            )?;
         }
         Ok(())
     }
@@ -283,9 +285,7 @@ impl Report<'_> {
             let pass = self.program.pass(dispatch.pass);
             let mark = if dispatch.replay { 'R' } else { ' ' };
             write!(f, "  {index:>6} {mark} {} {:?}:", pass.name, pass.grid)?;
-            for (operand, (instance, made)) in
-                pass.operands.iter().zip(dispatch.instances.iter().zip(&dispatch.made))
-            {
+            for (operand, (instance, made)) in pass.operands.iter().zip(dispatch.instances.iter().zip(&dispatch.made)) {
                 match (operand, made) {
                     (Operand::Read(_), _) => write!(f, " i{}", instance.0)?,
                     (Operand::StateWrite(_), _) => write!(f, " !i{}", instance.0)?,

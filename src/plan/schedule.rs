@@ -144,7 +144,8 @@ fn settle(
     mut waits: Vec<u32>,
     followers: &[Vec<u32>],
 ) -> Result<Vec<(u32, u32)>> {
-    let mut ready: std::collections::BTreeSet<u32> = (0..late.len() as u32).filter(|&i| waits[i as usize] == 0).collect();
+    let mut ready: std::collections::BTreeSet<u32> =
+        (0..late.len() as u32).filter(|&i| waits[i as usize] == 0).collect();
     let mut settled = Vec::with_capacity(late.len());
     while let Some(index) = ready.pop_first() {
         settled.push((slot[index as usize], late[index as usize]));

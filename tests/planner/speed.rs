@@ -41,8 +41,21 @@ fn measure(name: &str, program: &Program, policies: &[&str]) {
 }
 
 const POLICIES: [&str; 15] = [
-    "none", "segments", "every:2", "every:3", "sqrt", "budget:100%", "budget:90%", "budget:75%", "budget:60%", "budget:50%", "budget:40%",
-    "budget:30%", "budget:20%", "budget:10%", "budget:0%",
+    "none",
+    "segments",
+    "every:2",
+    "every:3",
+    "sqrt",
+    "budget:100%",
+    "budget:90%",
+    "budget:75%",
+    "budget:60%",
+    "budget:50%",
+    "budget:40%",
+    "budget:30%",
+    "budget:20%",
+    "budget:10%",
+    "budget:0%",
 ];
 
 #[test]
