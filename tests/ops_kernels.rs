@@ -3,6 +3,8 @@
 
 mod common;
 mod ops_kernels {
+    mod copies;
     pub(crate) mod harness;
     mod reduce;
+    mod rows;
 }

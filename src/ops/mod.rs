@@ -10,8 +10,13 @@ mod binary;
 mod broadcast;
 mod cast;
 mod compare;
+mod concat;
+mod cross_entropy;
+mod digest;
+mod embedding;
 mod fill;
 mod index;
+mod layer_norm;
 mod matmul;
 mod permute;
 pub mod random;
@@ -20,9 +25,12 @@ mod reshape;
 mod select;
 mod slice;
 mod split;
+mod softmax;
 mod unary;
 
 pub use binary::Scalar;
+pub use cross_entropy::{CrossEntropyOptions, Reduction};
+pub use digest::fingerprint;
 
 use std::borrow::Cow;
 use std::fmt::Debug;

@@ -150,7 +150,7 @@ impl Op for Reduce {
         let (outer, reduced, inner) = (x.dims()[0], x.dims()[1], x.dims()[2]);
         let repeated = |t: &Tensor| t.reshape([outer, 1, inner])?.broadcast_to([outer, reduced, inner]);
         let dx = match self.kind {
-            Kind::Sum if self.mean => repeated(&scaled(g, 1.0 / reduced as f32)?)?,
+            Kind::Sum if self.mean => repeated(&g.mul_scalar(1.0 / reduced as f32)?)?,
             Kind::Sum => repeated(g)?,
             Kind::Max | Kind::Min => {
                 let at = x.apply(ArgReduce { kind: self.kind })?;
@@ -173,25 +173,44 @@ fn reduced_type(op: &'static str, input: &TensorType, dtype: DType) -> Result<Te
     }
 }
 
-/// `g * factor`.
-pub(super) fn scaled(g: &Tensor, factor: f32) -> Result<Tensor> {
-    g.mul(&g.recorder().full(g.shape().clone(), factor)?)
-}
-
 impl KernelOp for Reduce {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let ty = context.inputs[0].ty;
         let dims = ty.shape.dims();
-        let (outer, total, inner) = (dims[0] as u64, dims[1] as u64, dims[2] as u64);
-        let constants = constants(self.kind, ty.dtype);
+        let stages = Stages { name: self.name(), kind: self.kind, mean: self.mean, dtype: ty.dtype };
         let mut result = KernelCalls::default();
+        let ends = (CallOperand::Input(0), CallOperand::Output(0));
+        stages.append(context.profile, ends, [dims[0], dims[1], dims[2]].map(|d| d as u64), &mut result);
+        Ok(result)
+    }
+}
+
+/// The dispatches of one reduction, which other ops append to their own.
+#[derive(Debug, Clone, Copy)]
+struct Stages {
+    name: &'static str,
+    kind: Kind,
+    mean: bool,
+    dtype: DType,
+}
+
+impl Stages {
+    /// Appends the dispatches that reduce `[O, R, I] -> [O, I]` between two operands.
+    fn append(
+        self,
+        profile: &DeviceProfile,
+        (from, to): (CallOperand, CallOperand),
+        [outer, total, inner]: [u64; 3],
+        result: &mut KernelCalls,
+    ) {
         let mut reduced = total;
+        let mut source = from;
         loop {
             let rows = inner == 1 && reduced % 4 == 0;
             let wide = rows || inner % 4 == 0;
             let lanes = if wide { 4 } else { 1 };
             let outputs = if rows { outer } else { outer * inner / lanes };
-            let (chunks, chunk) = split_chunks(context.profile, outputs, reduced, if rows { 4 } else { 1 });
+            let (chunks, chunk) = split_chunks(profile, outputs, reduced, if rows { 4 } else { 1 });
             let last = chunks == 1;
             let scale = if last && self.mean { 1.0 / total as f32 } else { 1.0 };
             let count = outputs * chunks;
@@ -202,29 +221,39 @@ impl KernelOp for Reduce {
             };
             let mut uniforms = uniforms.map(word).to_vec();
             uniforms.extend([scale.to_bits(), 0, 0]);
-            let stage = result.scratch_bytes.len();
+            let scratch = result.scratch_bytes.len();
             if !last {
                 result.scratch_bytes.push(outer * chunks * inner * 4);
             }
             let elements = (outer * reduced * inner) as f64;
             result.calls.push(KernelCall {
-                name: self.name(),
-                source: specialised(text, ty.dtype, wide),
-                constants: constants.clone(),
-                operands: vec![
-                    if stage == 0 { CallOperand::Input(0) } else { CallOperand::ScratchRead(stage - 1) },
-                    if last { CallOperand::Output(0) } else { CallOperand::Scratch(stage) },
-                ],
+                name: self.name,
+                source: specialised(text, self.dtype, wide),
+                constants: constants(self.kind, self.dtype),
+                operands: vec![source, if last { to } else { CallOperand::Scratch(scratch) }],
                 uniforms,
-                grid: context.profile.split_grid(count.div_ceil(64)),
+                grid: profile.split_grid(count.div_ceil(64)),
                 cost: Cost { flops: elements, bytes: 4.0 * (elements + (outer * chunks * inner) as f64) },
             });
             if last {
-                return Ok(result);
+                return;
             }
+            source = CallOperand::ScratchRead(scratch);
             reduced = chunks;
         }
     }
+}
+
+/// Appends the dispatches that sum `[rows, columns]` over rows between two operands.
+pub(super) fn column_sums(
+    profile: &DeviceProfile,
+    name: &'static str,
+    dtype: DType,
+    ends: (CallOperand, CallOperand),
+    [rows, columns]: [u64; 2],
+    result: &mut KernelCalls,
+) {
+    Stages { name, kind: Kind::Sum, mean: false, dtype }.append(profile, ends, [1, rows, columns], result);
 }
 
 /// The index of the first largest or smallest element, `[O, R, I] -> [O, I]`.
@@ -485,7 +514,7 @@ impl Tensor {
         let count = self.reduced_count(&mask) as f32;
         let away = self.sub(&self.mean(axes, true)?.broadcast_to(self.shape().clone())?)?;
         let mean = away.mul(&away)?.mean(axes, keep)?;
-        if unbiased { scaled(&mean, count / (count - 1.0)) } else { Ok(mean) }
+        if unbiased { mean.mul_scalar(count / (count - 1.0)) } else { Ok(mean) }
     }
 
     /// The index of the largest element along `axis`, as `i32`: the first of

@@ -76,7 +76,7 @@ pub(crate) fn wide(values: &[f32]) -> Vec<f64> {
 /// |found - expected| <= tolerance * (|expected| + the largest |expected|).
 pub(crate) fn assert_close(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
-    let largest = expected.iter().fold(1e-3_f64, |m, v| m.max(v.abs()));
+    let largest = expected.iter().fold(1e-2_f64, |m, v| m.max(v.abs()));
     for (i, (&f, &e)) in found.iter().zip(expected).enumerate() {
         let fits = (f64::from(f) - e).abs() <= tolerance * (e.abs() + largest) || (e.is_nan() && f.is_nan());
         assert!(fits, "{what}: element {i} is {f}, expected {e} (largest {largest})");
