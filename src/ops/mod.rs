@@ -266,5 +266,3 @@ pub enum CallOperand {
     /// Reads and overwrites the state that is the op's input of this index.
     State(usize),
 }
-mod stub;
-pub use stub::fingerprint;
