@@ -277,3 +277,71 @@ pub fn collapse_together(shape: &Shape, strides: &[&[u64]]) -> (Shape, Vec<Vec<u
     }
     (Shape(dims), out)
 }
+
+impl Layout {
+    /// This layout seen in another shape with as many elements in the same
+    /// row-major order, or `None` if strides do not suffice (NumPy's rule).
+    #[must_use]
+    pub fn reshaped(&self, shape: &Shape) -> Option<Self> {
+        if self.shape.element_count() != shape.element_count() {
+            return None;
+        }
+        if shape.element_count() == 0 {
+            return Some(Self { offset: self.offset, ..Self::contiguous(shape) });
+        }
+        let flat = self.collapsed();
+        let mut strides = vec![0_u64; shape.rank()];
+        // Each joined axis of the source must be filled exactly by neighbouring axes of the target.
+        let mut source = flat.shape.0.iter().zip(&flat.strides).rev();
+        let mut current: Option<(u64, u64)> = None;
+        for axis in (0..shape.rank()).rev() {
+            let dim = shape.0[axis] as u64;
+            if dim == 1 {
+                strides[axis] = 0;
+                continue;
+            }
+            let (left, stride) = match current {
+                Some(state) => state,
+                None => source.next().map(|(&d, &s)| (d as u64, s))?,
+            };
+            if left % dim != 0 {
+                return None;
+            }
+            strides[axis] = stride;
+            current = (left != dim).then(|| (left / dim, stride.saturating_mul(dim)));
+        }
+        Some(Self { shape: shape.clone(), strides, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshaping_follows_strides() {
+        let base = Layout::contiguous(&[2, 3, 4].into());
+        assert_eq!(base.reshaped(&[6, 4].into()).map(|l| l.strides), Some(vec![4, 1]));
+        assert_eq!(base.reshaped(&[3, 8].into()).map(|l| l.strides), Some(vec![8, 1]));
+        let permuted = Layout { shape: [3, 2, 4].into(), strides: vec![4, 12, 1], offset: 0 };
+        assert_eq!(permuted.reshaped(&[6, 4].into()), None);
+        assert_eq!(permuted.reshaped(&[3, 2, 2, 2].into()).map(|l| l.strides), Some(vec![4, 12, 2, 1]));
+        let broadcast = Layout { shape: [5, 6].into(), strides: vec![0, 1], offset: 0 };
+        assert_eq!(broadcast.reshaped(&[5, 2, 3].into()).map(|l| l.strides), Some(vec![0, 3, 1]));
+        assert_eq!(broadcast.reshaped(&[30].into()), None);
+    }
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        let shape = |d: &[usize]| Shape(d.to_vec());
+        assert_eq!(shape(&[4, 1, 3]).broadcast(&shape(&[2, 1])), Some(shape(&[4, 2, 3])));
+        assert_eq!(shape(&[2]).broadcast(&shape(&[3])), None);
+        assert_eq!(shape(&[0]).broadcast(&shape(&[1])), Some(shape(&[0])));
+    }
+
+    #[test]
+    fn contiguity_ignores_unit_axes() {
+        assert!(Layout { shape: [1, 3].into(), strides: vec![77, 1], offset: 5 }.is_contiguous());
+        assert!(!Layout { shape: [2, 3].into(), strides: vec![1, 2], offset: 0 }.is_contiguous());
+    }
+}

@@ -4,6 +4,18 @@ pub mod checkpoint;
 pub mod dtype;
 pub mod error;
 pub mod fuse;
+pub mod gpu;
+mod grad;
+pub mod graph;
+pub mod nn;
+pub mod ops;
+pub mod optim;
+pub mod params;
 pub mod plan;
 pub mod profile;
+pub mod random;
+pub mod save;
 pub mod shared;
+pub mod step;
+
+pub use error::{Error, Result};

@@ -91,8 +91,9 @@ impl DeviceProfile {
         if groups <= limit {
             return [u32::try_from(groups).unwrap_or(u32::MAX), 1, 1];
         }
-        let x = limit;
-        let rows = groups.div_ceil(x);
+        // Rows of even length: hardly any workgroup is surplus.
+        let rows = groups.div_ceil(limit);
+        let x = groups.div_ceil(rows);
         let y = rows.min(limit);
         let z = rows.div_ceil(y);
         let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);

@@ -327,6 +327,7 @@ impl Program {
     pub fn validate(&self) -> Result<()> {
         let fail = |dispatch: usize, detail: String| Err(Error::PlanCheck { dispatch, detail });
         let mut written = vec![false; self.storages.len()];
+        let producers = self.producers();
         let mut readers = vec![0_u32; self.storages.len()];
         for pass in &self.passes {
             for read in pass.operands.iter().filter_map(|o| o.read()) {
@@ -341,7 +342,7 @@ impl Program {
                         return fail(index, format!("{} is bound twice", self.storage(id).name));
                     }
                     bound.push(id);
-                    if self.storage(id).bytes == 0 || self.storage(id).bytes % 4 != 0 {
+                    if self.storage(id).bytes == 0 || !self.storage(id).bytes.is_multiple_of(4) {
                         return fail(
                             index,
                             format!("{} has a length of {} bytes", self.storage(id).name, self.storage(id).bytes),
@@ -356,8 +357,7 @@ impl Program {
                 match *operand {
                     Operand::InPlace { input, output } => {
                         let (from, to) = (self.storage(input), self.storage(output));
-                        let producer =
-                            self.passes[..index].iter().find(|p| p.operands.iter().any(|o| o.made() == Some(input)));
+                        let producer = producers[input.index()].map(|p| self.pass(p));
                         if from.kind != StorageKind::Transient
                             || readers[input.index()] != 1
                             || from.bytes != to.bytes

@@ -1,0 +1,58 @@
+// A 128-bit digest of raw words, in PARTS partial sums:
+//
+//     parts[p] = sum over blocks j = p, p + PARTS, .. of stir(block_j xor key(j))
+//
+// stir is pcg4d of Jarzynski and Olano, "Hash Functions for GPU Rendering", JCGT
+// 9(3), 2020: a permutation of four words. Sums of integers wrap and have no
+// order, so the digest is the same however the work is split. Part 0 adds
+// stir(N, N, N, N): lengths count as well. The last block is filled up with 0.
+// x  [N] words, bound in fours where N is a multiple of 4 (else the declaration
+// and `block` are narrowed); parts [PARTS] of four words.
+// Grid: PARTS invocations, 64 a workgroup, linear over x, y, z.
+
+struct Digest {
+    // N.
+    words: u32,
+    // N / 4, rounded up.
+    blocks: u32,
+    // PARTS.
+    parts: u32,
+    pad: u32,
+}
+
+@group(0) @binding(0) var<uniform> u: Digest;
+@group(0) @binding(1) var<storage, read_write> x: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> parts: array<vec4<u32>>;
+
+fn block(j: u32) -> vec4<u32> { return x[j]; }
+
+fn stir(start: vec4<u32>) -> vec4<u32> {
+    var v = start * 1664525u + 1013904223u;
+    v.x += v.y * v.w;
+    v.y += v.z * v.x;
+    v.z += v.x * v.y;
+    v.w += v.y * v.z;
+    v ^= v >> vec4<u32>(16u);
+    v.x += v.y * v.w;
+    v.y += v.z * v.x;
+    v.z += v.x * v.y;
+    v.w += v.y * v.z;
+    return v;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let part = (id.z * groups.y + id.y) * (groups.x * 64u) + id.x;
+    if (part >= u.parts) {
+        return;
+    }
+    var sum = vec4<u32>(0u);
+    if (part == 0u) {
+        sum = stir(vec4<u32>(u.words));
+    }
+    for (var j = part; j < u.blocks; j += u.parts) {
+        let key = vec4<u32>(j, j + 0x9e3779b9u, j ^ 0x85ebca6bu, j * 0xc2b2ae35u);
+        sum += stir(block(j) ^ key);
+    }
+    parts[part] = sum;
+}

@@ -1,0 +1,43 @@
+// Rows of a table by their numbers:
+//
+//     y[n, d] = weight[ids[n], d]
+//
+// A number that is no row of the table gives NaN; nothing out of bounds is read.
+// weight [V, D / lanes], y [N, D / lanes] of Blocks: four neighbours, or one
+// where the aliases are narrowed because D is no multiple of 4. ids [N], 32-bit
+// integers as they lie in memory. One invocation per Block of y.
+// Grid: N * D / lanes invocations, 64 a workgroup, linear over x, y, z.
+
+alias Element = f32;
+alias Block = vec4<f32>;
+alias BlockBits = vec4<u32>;
+
+struct Embedding {
+    // Blocks of y.
+    count: u32,
+    // D in blocks.
+    blocks: u32,
+    // V.
+    rows: u32,
+    // The bits of a NaN, which WGSL refuses as a constant.
+    nan: u32,
+}
+
+@group(0) @binding(0) var<uniform> u: Embedding;
+@group(0) @binding(1) var<storage, read_write> weight: array<Block>;
+@group(0) @binding(2) var<storage, read_write> ids: array<u32>;
+@group(0) @binding(3) var<storage, read_write> y: array<Block>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let place = (id.z * groups.y + id.y) * (groups.x * 64u) + id.x;
+    if (place >= u.count) {
+        return;
+    }
+    let row = ids[place / u.blocks];
+    var value = Block(bitcast<f32>(u.nan));
+    if (row < u.rows) {
+        value = weight[row * u.blocks + place % u.blocks];
+    }
+    y[place] = value;
+}

@@ -1,0 +1,105 @@
+//! Optimisers: updates of parameters, recorded into the step.
+//!
+//! An optimiser's moments are state of their own in the same [`Params`], under
+//! `NAME.exp_avg` and the like after the optimiser's prefix. The learning rate
+//! and the step count are inputs of a run (`"lr"`, `"step"`), so changing them
+//! records nothing.
+
+mod adamw;
+mod sgd;
+
+pub use adamw::{AdamW, AdamWConfig};
+pub use sgd::{Sgd, SgdConfig};
+
+use crate::error::Result;
+use crate::fuse::program::Category;
+use crate::graph::{Recorder, Tensor};
+use crate::ops::GradientCall;
+use crate::params::Param;
+
+/// Gradients of the parameters that a step trains, in parameter order.
+#[derive(Debug, Clone)]
+pub struct Gradients {
+    /// Parameter and gradient, in the order in which the parameters were created.
+    pub entries: Vec<(Param, Tensor)>,
+}
+
+impl Gradients {
+    /// Differentiates `loss` with respect to every parameter that the recording
+    /// has read so far.
+    ///
+    /// # Errors
+    /// As [`Recorder::gradients`].
+    pub fn of(loss: &Tensor) -> Result<Self> {
+        let recorder = loss.recorder();
+        let Some(params) = recorder.params() else { return Ok(Self { entries: Vec::new() }) };
+        let used: Vec<String> = recorder.with_graph(|g| {
+            g.states
+                .iter()
+                .filter(|s| s.category == Category::Parameter && s.ty.dtype.is_float())
+                .map(|s| s.name.clone())
+                .collect()
+        });
+        let trained: Vec<Param> =
+            params.all().into_iter().filter(|p| used.iter().any(|name| name == p.name())).collect();
+        Self::with_respect_to(loss, &trained)
+    }
+
+    /// Differentiates `loss` with respect to the given parameters.
+    ///
+    /// # Errors
+    /// As [`Recorder::gradients`].
+    pub fn with_respect_to(loss: &Tensor, params: &[Param]) -> Result<Self> {
+        let recorder = loss.recorder();
+        let tensors: Vec<Tensor> = params.iter().map(|p| recorder.param(p)).collect::<Result<_>>()?;
+        let wrt: Vec<&Tensor> = tensors.iter().collect();
+        let gradients = recorder.gradients(loss, &wrt)?;
+        Ok(Self { entries: params.iter().cloned().zip(gradients).collect() })
+    }
+
+    /// 128 bits hashed over every gradient's bits in parameter order: a `[4]`
+    /// `u32` tensor. Each gradient is hashed as it is made.
+    ///
+    /// # Errors
+    /// As the ops that it is made of.
+    pub fn fingerprint(&self, recorder: &Recorder) -> Result<Tensor> {
+        let tensors: Vec<Tensor> = self.entries.iter().map(|(_, g)| g.clone()).collect();
+        crate::ops::fingerprint(recorder, &tensors)
+    }
+}
+
+/// An optimiser: records the update of each parameter from its gradient.
+pub trait Optimizer {
+    /// Records the update of one parameter.
+    ///
+    /// # Errors
+    /// [`crate::Error::StateConflict`] if a moment's name is taken by something else.
+    fn update(&self, param: &Param, gradient: &Tensor) -> Result<()>;
+
+    /// Records backward and the update of every parameter that `loss` read.
+    ///
+    /// # Errors
+    /// As [`Recorder::gradients`] and [`Optimizer::update`].
+    fn minimize(&self, loss: &Tensor) -> Result<Gradients> {
+        let gradients = Gradients::of(loss)?;
+        self.apply(&gradients)?;
+        Ok(gradients)
+    }
+
+    /// Records the update of every parameter from given gradients.
+    ///
+    /// # Errors
+    /// As [`Optimizer::update`].
+    fn apply(&self, gradients: &Gradients) -> Result<()> {
+        for (param, gradient) in &gradients.entries {
+            self.update(param, gradient)?;
+        }
+        Ok(())
+    }
+}
+
+/// Updates have no gradient: parameters are read before the run's writes.
+fn no_gradient(op: &'static str, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
+    let _ = call;
+    Err(crate::error::Error::NoGradient { op, detail: "an update hands nothing back".into() })
+}

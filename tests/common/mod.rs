@@ -1,0 +1,4 @@
+//! Pieces that several test binaries share.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub(crate) mod naive;

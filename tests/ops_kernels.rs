@@ -1,0 +1,10 @@
+//! Ops with kernels of their own, each in the middle of a graph, against plain numbers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+mod ops_kernels {
+    mod copies;
+    pub(crate) mod harness;
+    mod reduce;
+    mod rows;
+}
