@@ -188,9 +188,7 @@ fn case_6_a_segment_that_changes_its_shape_is_seeded_with_the_true_gradient() {
         inputs! { "x" => &x },
         |r, w| {
             let x = r.input::<f32>("x", [2, 3, 4])?;
-            let logits = r.checkpoint(x, |x| {
-                x.linear(&w[0], None)?.tanh()?.mean(&[1], false)?.linear(&w[1], None)
-            })?;
+            let logits = r.checkpoint(x, |x| x.linear(&w[0], None)?.tanh()?.mean(&[1], false)?.linear(&w[1], None))?;
             assert_eq!(logits.dims(), [2, 5]);
             // Each element of the output has a gradient of its own.
             logits.mul(&r.constant(&weights_of_loss, [2, 5])?)?.sum_all()?.add(&logits.sqr()?.mean_all()?)
@@ -444,9 +442,8 @@ fn case_13_gradients_asked_twice_are_equal_bits_and_forward_is_recorded_once() {
     let ran = run_all(&gpu, &params, &twice, inputs! { "x" => &x });
     assert!(ran.outputs[0] == ran.outputs[1], "two gradients differ");
     assert!(run_all(&gpu, &params, &once, inputs! { "x" => &x }).outputs[0] == ran.outputs[0]);
-    let expected = differences(&values, |v| {
-        mean_square(&linear(&tanh(&linear(&wide(&x), &v[0], &[], 4)), &v[0], &[], 4))
-    });
+    let expected =
+        differences(&values, |v| mean_square(&linear(&tanh(&linear(&wide(&x), &v[0], &[], 4)), &v[0], &[], 4)));
     assert_close(&ran.floats(0), &expected[0], 2e-4, "w");
     let matmuls = |plan: &Plan, step: &remat::step::RecordedStep<Vec<Tensor>>| {
         plan.dispatches
@@ -565,5 +562,7 @@ fn gradients_of_gradients_through_segments() {
     }
     assert!(ran.plan(Policy::Segments).replayed_passes > 0);
     let program = step.program();
-    assert!(runs_of(ran.plan(Policy::Segments), program, "matmul") > runs_of(ran.plan(Policy::None), program, "matmul"));
+    assert!(
+        runs_of(ran.plan(Policy::Segments), program, "matmul") > runs_of(ran.plan(Policy::None), program, "matmul")
+    );
 }
