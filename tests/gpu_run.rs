@@ -354,3 +354,22 @@ fn ten_thousand_runs_keep_the_process_flat() {
     assert_eq!(gpu.memory().total, live);
     assert!(grown < 4 << 20, "the process grew by {grown} bytes");
 }
+
+#[test]
+fn bindings_as_long_as_the_limit_run() {
+    let (_turn, gpu) = shared_gpu();
+    let params = Params::new(&gpu, 1);
+    let n = gpu.profile().max_binding_bytes.min(128 << 20) as usize / 4;
+    let mut b = Builder::default();
+    let x = b.input("x", DType::F32, n);
+    let (y, z) = (b.transient("y", n), b.transient("z", 1));
+    b.pass("add", "b[i] = a[i] + 1.0;", &[Operand::Read(x), Operand::Write(y)], &[], n);
+    b.pass("last", "b[i] = a[arrayLength(&a) - 1u];", &[Operand::Read(y), Operand::Write(z)], &[], 1);
+    b.output("z", z);
+    let (program, plan) = b.finish();
+    let step = Executable::new_blocking(&gpu, program, plan, &params).unwrap();
+    let mut x = vec![0.0_f32; n];
+    x[n - 1] = 5.0;
+    let out = step.run_blocking(&[("x", (&x).into())]).unwrap();
+    assert_eq!(out.outputs[0].item_blocking::<f32>().unwrap(), 6.0);
+}

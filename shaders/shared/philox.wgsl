@@ -1,6 +1,6 @@
 // Philox 4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw,
 // "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Whole numbers only:
-// the same bits on every adapter. Its host twin is `philox` in src/ops/random.rs.
+// the same bits on every adapter. Its host twin is `philox` in src/random.rs.
 
 // The upper 32 bits of a * b.
 fn multiply_high(a: u32, b: u32) -> u32 {

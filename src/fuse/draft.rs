@@ -5,7 +5,7 @@ use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind
 use crate::dtype::{Layout, TensorType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Source, ValueId};
-use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView};
+use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView, ViewOp};
 use crate::profile::DeviceProfile;
 use crate::shared::Shared;
 
@@ -154,26 +154,15 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, id: NodeId) -> Result<()> {
         let node = self.graph.node(id);
-        if let [value] = node.outputs[..] {
-            if self.groups.inline[value.index()] || self.groups.generated[value.index()].is_some() {
-                return Ok(());
-            }
+        let elsewhere = |v: &ValueId| self.groups.inline[v.index()] || self.groups.generated[v.index()].is_some();
+        if !node.outputs.is_empty() && node.outputs.iter().all(elsewhere) {
+            return Ok(());
         }
         match node.op.lowering() {
             Lowering::View(view) => {
-                let input = self.placed(node.inputs[0])?;
-                let (output, ty) = (node.outputs[0], self.graph.value(node.outputs[0]).ty.clone());
-                let placed = match view.view(&input.layout) {
-                    Some(layout) => Placed { storage: input.storage, layout, ty: ty.clone() },
-                    None => {
-                        let copy = self.copy(&input, node.segment, node.phase, Category::Workspace, "copy".into())?;
-                        // Strides always suffice for a contiguous value.
-                        let layout = view.view(&copy.layout).unwrap_or_else(|| Layout::contiguous(&ty.shape));
-                        Placed { storage: copy.storage, layout, ty: ty.clone() }
-                    }
-                };
-                self.name_view(output, &placed);
-                self.placed[output.index()] = Some(placed);
+                for (index, &output) in node.outputs.iter().enumerate() {
+                    self.view(id, view, index, output)?;
+                }
                 Ok(())
             }
             Lowering::Elementwise(_) => self.elementwise(id),
@@ -182,6 +171,26 @@ impl<'a> Builder<'a> {
                 self.kernel(id, kernel, &operands, None, &node.outputs.clone())
             }
         }
+    }
+
+    fn view(&mut self, id: NodeId, view: &dyn ViewOp, index: usize, output: ValueId) -> Result<()> {
+        let node = self.graph.node(id);
+        let input = self.placed(node.inputs[0])?;
+        let ty = self.graph.value(output).ty.clone();
+        let placed = match view.view_output(index, &input.layout) {
+            Some(layout) => Placed { storage: input.storage, layout, ty },
+            None => {
+                let copy = self.copy(&input, node.segment, node.phase, Category::Workspace, "copy".into())?;
+                // Strides always suffice for a contiguous value.
+                let layout = view.view_output(index, &copy.layout).unwrap_or_else(|| Layout::contiguous(&ty.shape));
+                Placed { storage: copy.storage, layout, ty }
+            }
+        };
+        // A value without elements has no storage, also as a part of one that has.
+        let placed = if placed.ty.size_bytes() == 0 { Placed { storage: None, ..placed } } else { placed };
+        self.name_view(output, &placed);
+        self.placed[output.index()] = Some(placed);
+        Ok(())
     }
 
     /// A name given to a view reaches the storage that it looks at.

@@ -113,7 +113,8 @@ impl<'a> Grouping<'a> {
                     let from = node.inputs[0].index();
                     // Iotas are told from the index, which a view changes.
                     self.generated[index] = self.generated[from].filter(|v| self.is_constant(*v));
-                    view.view(&self.base[from].1).map(|layout| (self.base[from].0, layout))
+                    let output = node.outputs.iter().position(|v| *v == id).unwrap_or(0);
+                    view.view_output(output, &self.base[from].1).map(|layout| (self.base[from].0, layout))
                 }
                 Lowering::Elementwise(_) if node.inputs.is_empty() => {
                     self.generated[index] = Some(id);

@@ -4,7 +4,7 @@ use super::device::Inner;
 use super::fault::scoped;
 use super::pipeline::Compiled;
 use crate::error::{Error, Result};
-use crate::fuse::program::{Operand, Program};
+use crate::fuse::program::{Operand, Pass, Program};
 use crate::plan::{Instance, Location, Plan, Space};
 use crate::profile::DeviceProfile;
 use crate::shared::Shared;
@@ -63,20 +63,8 @@ impl Spaces {
 pub(super) fn verify(program: &Program, plan: &Plan, profile: &DeviceProfile) -> Result<()> {
     for (index, dispatch) in plan.dispatches.iter().enumerate() {
         let fail = |detail: String| Err(Error::PlanCheck { dispatch: index, detail });
-        let Some(pass) = program.passes.get(dispatch.pass.index()) else {
-            return fail(format!("there is no pass {}", dispatch.pass.0));
-        };
-        let count = pass.operands.len();
-        if dispatch.instances.len() != count || dispatch.made.len() != count {
-            return fail(format!("{} has {count} operands, not {}", pass.name, dispatch.instances.len()));
-        }
-        let uniform_end = dispatch.uniform_offset.saturating_add(4 * pass.uniforms.len() as u64);
-        if !pass.uniforms.is_empty()
-            && (!dispatch.uniform_offset.is_multiple_of(256) || uniform_end > plan.uniform_bytes)
-        {
-            return fail(format!("{}: uniform words at {} do not fit", pass.name, dispatch.uniform_offset));
-        }
-        let mut bound: Vec<Location> = Vec::with_capacity(count);
+        let pass = verify_pass(program, plan, profile, index)?;
+        let mut bound: Vec<Location> = Vec::with_capacity(pass.operands.len());
         for (operand, id) in dispatch.instances.iter().enumerate() {
             let Some(instance) = plan.instances.get(id.0 as usize) else {
                 return fail(format!("{}: there is no instance {}", pass.name, id.0));
@@ -97,6 +85,74 @@ pub(super) fn verify(program: &Program, plan: &Plan, profile: &DeviceProfile) ->
                 return fail(format!("{}: operand {operand} at {here:?} overlaps {other:?}", pass.name));
             }
             bound.push(here);
+        }
+    }
+    verify_ends(program, plan)
+}
+
+fn verify_pass<'a>(program: &'a Program, plan: &Plan, profile: &DeviceProfile, index: usize) -> Result<&'a Pass> {
+    let fail = |detail: String| Err(Error::PlanCheck { dispatch: index, detail });
+    let dispatch = &plan.dispatches[index];
+    let Some(pass) = program.passes.get(dispatch.pass.index()) else {
+        return fail(format!("there is no pass {}", dispatch.pass.0));
+    };
+    let count = pass.operands.len();
+    if count > profile.max_storage_buffers as usize {
+        return Err(Error::Limit {
+            what: format!("{} (operands, not bytes)", pass.name),
+            size_bytes: count as u64,
+            limit: "maxStorageBuffersPerShaderStage",
+            limit_bytes: u64::from(profile.max_storage_buffers),
+            adapter: profile.name.clone(),
+        });
+    }
+    if pass.kernel.index() >= program.kernels.len() {
+        return fail(format!("{}: there is no kernel {}", pass.name, pass.kernel.0));
+    }
+    if dispatch.instances.len() != count || dispatch.made.len() != count {
+        return fail(format!("{} has {count} operands, not {}", pass.name, dispatch.instances.len()));
+    }
+    let end = dispatch.uniform_offset.saturating_add(4 * pass.uniforms.len() as u64);
+    if !pass.uniforms.is_empty() && (!dispatch.uniform_offset.is_multiple_of(256) || end > plan.uniform_bytes) {
+        return fail(format!("{}: uniform words at {} do not fit", pass.name, dispatch.uniform_offset));
+    }
+    Ok(pass)
+}
+
+/// Proves that inputs, constants and outputs lie where bytes can be copied to and from.
+fn verify_ends(program: &Program, plan: &Plan) -> Result<()> {
+    let fail = |detail: String| Err(Error::PlanCheck { dispatch: plan.dispatches.len(), detail });
+    let fits = |place: &Option<Location>, bytes: u64| match place {
+        None => bytes == 0,
+        Some(place) => {
+            let block = match place.space {
+                Space::Upload(i) => plan.upload_blocks.get(i as usize),
+                Space::Constant(i) => plan.constant_blocks.get(i as usize),
+                Space::Arena(_) | Space::State(_) => None,
+            };
+            place.bytes >= bytes && block.is_some_and(|&length| place.offset.saturating_add(bytes) <= length)
+        }
+    };
+    if plan.inputs.len() != program.inputs.len() || plan.constants.len() != program.constants.len() {
+        return fail("inputs or constants without a place".into());
+    }
+    for (info, place) in program.inputs.iter().zip(&plan.inputs) {
+        // An input that nothing reads may have no place; its data is checked and left out.
+        if place.is_some() && !fits(place, info.ty.size_bytes()) {
+            return fail(format!("the input {} cannot lie at {place:?}", info.name));
+        }
+    }
+    for (bytes, place) in program.constants.iter().zip(&plan.constants) {
+        if place.is_some() && !fits(place, bytes.len() as u64) {
+            return fail(format!("a constant of {} bytes cannot lie at {place:?}", bytes.len()));
+        }
+    }
+    for output in &plan.outputs {
+        let held = plan.instances.get(output.instance.0 as usize).map_or(0, |i| i.location.bytes);
+        let info = program.outputs.get(output.output as usize);
+        let ends = output.slot_offset.saturating_add(output.bytes) <= plan.slot_bytes;
+        if held < output.bytes || !ends || info.is_none_or(|info| info.ty.size_bytes() != output.bytes) {
+            return fail(format!("output {} cannot be handed back from {output:?}", output.output));
         }
     }
     Ok(())

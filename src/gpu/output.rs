@@ -54,7 +54,8 @@ pub struct RunOutputs {
 
 /// One value that a run handed back.
 ///
-/// It can be read until its slot is used again, three runs later.
+/// It can be read until its slot is used again, three runs later, also after
+/// the step is gone; it keeps the slots' memory while it lives.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub(super) ring: Shared<Ring>,

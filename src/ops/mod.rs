@@ -25,6 +25,7 @@ mod reshape;
 mod select;
 mod slice;
 mod softmax;
+mod split;
 mod unary;
 
 pub use binary::Scalar;
@@ -112,6 +113,12 @@ pub trait ViewOp: Debug {
     /// The output's layout over the input's storage, or `None` if strides do
     /// not suffice for this input layout (they always do for a contiguous one).
     fn view(&self, input: &Layout) -> Option<Layout>;
+
+    /// The same for each output, of an op with several.
+    fn view_output(&self, output: usize, input: &Layout) -> Option<Layout> {
+        let _ = output;
+        self.view(input)
+    }
 }
 
 /// What an elementwise op builds its WGSL expression from.

@@ -17,22 +17,9 @@ use super::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op};
 use crate::dtype::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
 use crate::graph::{Recorder, Tensor};
+use crate::random::{philox, unit};
 
 const PHILOX: &str = include_str!("../../shaders/shared/philox.wgsl");
-
-/// Philox 4x32-10 on the host: the twin of `philox` in
-/// `shaders/shared/philox.wgsl`.
-#[must_use]
-pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let (mut c, mut k) = (counter, key);
-    for _ in 0..10 {
-        let first = u64::from(c[0]) * 0xd251_1f53;
-        let second = u64::from(c[2]) * 0xcd9e_8d57;
-        c = [(second >> 32) as u32 ^ c[1] ^ k[0], second as u32, (first >> 32) as u32 ^ c[3] ^ k[1], first as u32];
-        k = [k[0].wrapping_add(0x9e37_79b9), k[1].wrapping_add(0xbb67_ae85)];
-    }
-    c
-}
 
 /// The number of element `index`: the twin of `random_bits` in
 /// `shaders/shared/philox.wgsl`.
@@ -45,8 +32,7 @@ pub fn random_bits(index: u32, stream: u32, step: u32, seed: u32) -> u32 {
 /// `shaders/shared/philox.wgsl`.
 #[must_use]
 pub fn random_uniform(index: u32, stream: u32, step: u32, seed: u32) -> f32 {
-    // A number of 24 bits and a power of two: both are exact.
-    (random_bits(index, stream, step, seed) >> 8) as f32 * 5.960_464_5e-8
+    unit(random_bits(index, stream, step, seed))
 }
 
 fn draw(call: &ElementCall<'_>, seed: usize) -> String {

@@ -23,13 +23,7 @@ pub(crate) struct Check {
 /// its own.
 pub(crate) fn all() -> Vec<Check> {
     vec![
-        Check {
-            name: "device: dispatch",
-            run: |_| Box::pin(device::dispatch()),
-        },
-        Check {
-            name: "device: flat memory",
-            run: |report| Box::pin(device::flat(report)),
-        },
+        Check { name: "device: dispatch", run: |_| Box::pin(device::dispatch()) },
+        Check { name: "device: flat memory", run: |report| Box::pin(device::flat(report)) },
     ]
 }
