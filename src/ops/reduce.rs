@@ -231,8 +231,8 @@ impl Stages {
             let rows = inner == 1 && reduced.is_multiple_of(4);
             let wide = rows || inner.is_multiple_of(4);
             let lanes = if wide { 4 } else { 1 };
-            // Rows of 8 KiB or more are apart in pages and cache sets.
-            let long = profile.class == AdapterClass::Cpu && inner >= 2048 && inner.is_multiple_of(16);
+            // Rows of 4 KiB or more are apart in pages and cache sets.
+            let long = profile.class == AdapterClass::Cpu && inner >= 1024 && inner.is_multiple_of(16);
             let outputs = match (rows, long) {
                 (true, _) => outer,
                 (false, true) => outer * inner / 16,
