@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op, OperandView};
-use crate::dtype::{DType, Layout, Shape, TensorType, collapse_together};
+use crate::dtype::{DType, Layout, Shape, TensorType, collapse_together, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -249,7 +249,7 @@ impl Problem {
 /// `[.., M, K]` as `[rows, K]`.
 fn rows_shape(shape: &Shape) -> Shape {
     let last = shape.0.last().copied().unwrap_or(1);
-    let rows: usize = shape.0[..shape.rank().saturating_sub(1)].iter().product();
+    let rows = count(&shape.0[..shape.rank().saturating_sub(1)]);
     Shape(vec![rows, last])
 }
 
@@ -325,7 +325,7 @@ impl KernelOp for Matmul {
         if b.rank() == 2 {
             return Some([1, rows_shape(a).0[0], n]);
         }
-        let batch = a.0[..a.rank() - 2].iter().product();
+        let batch = count(&a.0[..a.rank() - 2]);
         Some([batch, a.0[a.rank() - 2], n])
     }
 

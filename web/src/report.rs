@@ -8,6 +8,7 @@ use wasm_bindgen_futures::JsFuture;
 use web_time::Instant;
 
 use crate::checks;
+use crate::page::text_of;
 
 /// A check's way to speak while it runs. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -58,10 +59,6 @@ impl Reporter {
 
 fn resident_bytes(answer: Value) -> u64 {
     answer["resident_bytes"].as_u64().unwrap_or(0)
-}
-
-fn text_of(value: &JsValue) -> String {
-    format!("{value:?}")
 }
 
 /// Runs the checks whose names begin with `only` (all, if it is empty).

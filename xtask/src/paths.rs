@@ -39,6 +39,16 @@ impl Paths {
         self.target.join("shaders-dump")
     }
 
+    /// Where a native test writes the losses that the browsers' are compared with.
+    pub(crate) fn native_runs(&self) -> PathBuf {
+        self.target.join("native-runs.json")
+    }
+
+    /// The reference's values, served to the browser as `/reference/`.
+    pub(crate) fn reference(&self) -> PathBuf {
+        self.root.join("tests/reference")
+    }
+
     /// The folder that is served to the browser.
     pub(crate) fn web_out(&self) -> PathBuf {
         self.target.join("web")

@@ -164,7 +164,9 @@ impl Run {
         std::fs::create_dir_all(&dump).map_err(|error| format!("{}: {error}", dump.display()))?;
         let mut test = self.cargo(&["test", "--workspace", "--no-fail-fast"]);
         test.env("REMAT_TEST_LIMITS", "default").env("REMAT_POISON", "1");
-        test.env("REMAT_SHADER_DUMP", &dump);
+        let runs = self.paths.native_runs();
+        drop(std::fs::remove_file(&runs));
+        test.env("REMAT_SHADER_DUMP", &dump).env("REMAT_NATIVE_RUNS", &runs);
         self.tests(test)
     }
 

@@ -99,26 +99,45 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), String> {
 /// # Errors
 /// The port cannot be had.
 pub(crate) fn serve(paths: &Paths, port: u16, session: &Arc<Session>) -> Result<SocketAddr, String> {
-    let (folder, dump) = (paths.web_out(), paths.shader_dump());
+    let paths = paths.clone();
     let session = Arc::clone(session);
-    http::serve(port, move |request| answer(&folder, &dump, &session, request))
+    http::serve(port, move |request| answer(&paths, &session, request))
 }
 
-fn answer(folder: &Path, dump: &Path, session: &Session, request: &Request) -> Response {
+fn answer(paths: &Paths, session: &Session, request: &Request) -> Response {
     session.opened();
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/report") => match session.receive(&request.body) {
             Ok(answer) => Response::json(answer.to_string()),
             Err(why) => Response::error("400 Bad Request", &why),
         },
-        ("GET", "/shaders.json") => match shaders::collect(dump) {
+        ("GET", "/shaders.json") => match shaders::collect(&paths.shader_dump()) {
             Ok(shaders) => Response::json(serde_json::Value::from(shaders).to_string()),
             Err(why) => Response::error("500 Internal Server Error", &why),
         },
+        ("GET", "/native.json") => match fs::read_to_string(paths.native_runs()) {
+            Ok(text) => Response::json(text),
+            Err(error) => {
+                let file = paths.native_runs();
+                let why = format!(
+                    "{}: {error}; a native test writes it, so run cargo xtask test --only native",
+                    file.display()
+                );
+                Response::error("404 Not Found", &why)
+            }
+        },
+        (_, path) if path.starts_with("/reference/") => {
+            let inner = Request {
+                method: request.method.clone(),
+                path: path["/reference".len()..].to_owned(),
+                body: Vec::new(),
+            };
+            http::file(&paths.reference(), &inner)
+        }
         ("GET", path) if path.starts_with("/hold/") => hold(path),
         // Browsers ask for one without being told to.
         ("GET", "/favicon.ico") => Response::error("404 Not Found", "no icon"),
-        _ => http::file(folder, request),
+        _ => http::file(&paths.web_out(), request),
     }
 }
 
