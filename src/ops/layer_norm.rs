@@ -22,7 +22,7 @@
 //! d2x = dx(e) - xh * rstd * mean(h * dx)
 //! ```
 
-use super::reduce::{column_sums, specialised, split_chunks, word};
+use super::reduce::{column_sums, specialised, split_column, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ struct LayerNormParams;
 /// Rows, columns and whether columns come in fours.
 fn extents(ty: &TensorType) -> (u64, u64, bool) {
     let (rows, columns) = (ty.shape.dims()[0] as u64, ty.shape.dims()[1] as u64);
-    (rows, columns, columns % 4 == 0)
+    (rows, columns, columns.is_multiple_of(4))
 }
 
 fn blocks(columns: u64, wide: bool) -> u64 {
@@ -245,7 +245,7 @@ impl KernelOp for LayerNormParams {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let (rows, columns, wide) = extents(context.inputs[0].ty);
         let width = blocks(columns, wide);
-        let (chunks, chunk) = split_chunks(context.profile, width, rows, 1);
+        let (chunks, chunk) = split_column(context.profile, width, rows);
         let elements = (rows * columns) as f64;
         let mut result = KernelCalls::default();
         let mut operands: Vec<CallOperand> = (0..4).map(CallOperand::Input).collect();

@@ -63,7 +63,7 @@ fn call(
     let dims = context.outputs[0].shape.dims();
     let (outer, reduced, inner) = (dims[0] as u64, dims[1] as u64, dims[2] as u64);
     let rows = inner == 1;
-    let wide = if rows { reduced } else { inner } % 4 == 0;
+    let wide = if rows { reduced } else { inner }.is_multiple_of(4);
     let lanes = if wide { 4 } else { 1 };
     let (count, words) = if rows {
         (outer, [outer, 1, reduced / lanes, 0])
