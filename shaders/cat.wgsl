@@ -43,7 +43,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let row = place / u.width;
-    let column = place % u.width;
+    let column = place - row * u.width;
     if (column >= u.parts[5].x) { y[place] = x5[source(row, column, 5u)]; return; }
     if (column >= u.parts[4].x) { y[place] = x4[source(row, column, 4u)]; return; }
     if (column >= u.parts[3].x) { y[place] = x3[source(row, column, 3u)]; return; }

@@ -6,8 +6,8 @@
 // targets[n] is no class.
 // x, dx  [N, V / lanes] of Blocks: four neighbours, or one where the aliases are
 // narrowed because V is no multiple of 4. targets [N], 32-bit integers as they
-// lie in memory. lse, g [N]. One invocation per Block.
-// Grid: N * V / lanes invocations, 64 a workgroup, linear over x, y, z.
+// lie in memory. lse, g [N]. One invocation per SPAN neighbouring Blocks of a row.
+// Grid: N * (V / lanes / SPAN, rounded up) invocations, 64 a workgroup, linear over x, y, z.
 
 alias Element = f32;
 alias Block = vec4<f32>;
@@ -16,7 +16,7 @@ alias BlockBits = vec4<u32>;
 const LANES: u32 = 4u;
 
 struct CrossEntropy {
-    // Blocks of dx.
+    // Invocations.
     count: u32,
     // V in blocks.
     blocks: u32,
@@ -32,6 +32,12 @@ struct CrossEntropy {
     per_class: u32,
     // The bits of a NaN, which WGSL refuses as a constant.
     nan: u32,
+    // SPAN.
+    span: u32,
+    // Spans of a row.
+    spans: u32,
+    pad0: u32,
+    pad1: u32,
 }
 
 @group(0) @binding(0) var<uniform> u: CrossEntropy;
@@ -50,17 +56,26 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (place >= u.count) {
         return;
     }
-    let row = place / u.blocks;
+    let row = place / u.spans;
+    let first = (place - row * u.spans) * u.span;
+    let end = min(first + u.span, u.blocks);
+    let base = row * u.blocks;
     let wanted = targets[row];
-    let smoothing = bitcast<f32>(u.smoothing);
-    var result = Block(bitcast<f32>(u.nan));
-    if (u.has_ignore == 1u && wanted == u.ignore) {
-        result = Block(0.0);
-    } else if (wanted < u.classes) {
-        let p = exp(x[place] - Block(lse[row]));
-        let hit = classes_of(place % u.blocks) == BlockBits(wanted);
-        let share = select(Block(0.0), Block(1.0 - smoothing), hit) + Block(smoothing * bitcast<f32>(u.per_class));
-        result = (p - share) * Block(g[row]);
+    let ignored = u.has_ignore == 1u && wanted == u.ignore;
+    if (ignored || wanted >= u.classes) {
+        let value = Block(select(bitcast<f32>(u.nan), 0.0, ignored));
+        for (var i = first; i < end; i += 1u) {
+            dx[base + i] = value;
+        }
+        return;
     }
-    dx[place] = result;
+    let scale = Block(g[row]);
+    let shift = Block(lse[row]);
+    let smoothing = bitcast<f32>(u.smoothing);
+    let share = Block(smoothing * bitcast<f32>(u.per_class));
+    let hit = Block(1.0 - smoothing);
+    for (var i = first; i < end; i += 1u) {
+        let p = exp(x[base + i] - shift) - share;
+        dx[base + i] = (p - select(Block(0.0), hit, classes_of(i) == BlockBits(wanted))) * scale;
+    }
 }

@@ -1,6 +1,6 @@
 // A 128-bit digest of raw words, in PARTS partial sums:
 //
-//     parts[p] = sum over blocks j = p, p + PARTS, .. of stir(block_j xor key(j))
+//     parts[p] = sum of stir(block_j xor key(j)) over the blocks j of part p
 //
 // stir is pcg4d of Jarzynski and Olano, "Hash Functions for GPU Rendering", JCGT
 // 9(3), 2020: a permutation of four words. Sums of integers wrap and have no
@@ -8,6 +8,8 @@
 // stir(N, N, N, N): lengths count as well. The last block is filled up with 0.
 // x  [N] words, bound in fours where N is a multiple of 4 (else the declaration
 // and `block` are narrowed); parts [PARTS] of four words.
+// Eight neighbouring parts take turns with the blocks of one stretch, so that
+// neighbours read neighbouring blocks and each walks through memory in order.
 // Grid: PARTS invocations, 64 a workgroup, linear over x, y, z.
 
 struct Digest {
@@ -15,9 +17,15 @@ struct Digest {
     words: u32,
     // N / 4, rounded up.
     blocks: u32,
-    // PARTS.
+    // PARTS, a multiple of 8, or 1.
     parts: u32,
-    pad: u32,
+    // Blocks of a stretch.
+    stretch: u32,
+    // Parts that share a stretch: 8, or 1.
+    turns: u32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> u: Digest;
@@ -50,7 +58,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (part == 0u) {
         sum = stir(vec4<u32>(u.words));
     }
-    for (var j = part; j < u.blocks; j += u.parts) {
+    let first = part / u.turns * u.stretch;
+    let end = min(first + u.stretch, u.blocks);
+    for (var j = first + part % u.turns; j < end; j += u.turns) {
         let key = vec4<u32>(j, j + 0x9e3779b9u, j ^ 0x85ebca6bu, j * 0xc2b2ae35u);
         sum += stir(block(j) ^ key);
     }

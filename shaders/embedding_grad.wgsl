@@ -33,7 +33,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let row = place / u.blocks;
-    let column = place % u.blocks;
+    let column = place - row * u.blocks;
     var at = 0u;
     if (row > 0u) {
         at = ends[row - 1u];

@@ -37,7 +37,7 @@ impl Op for Cat {
 
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let mut ty = inputs[0].clone();
-        ty.shape.0[self.axis] = inputs.iter().map(|t| t.shape.0[self.axis]).sum();
+        ty.shape.0[self.axis] = inputs.iter().fold(0, |sum: usize, t| sum.saturating_add(t.shape.0[self.axis]));
         Ok(vec![ty])
     }
 
@@ -64,7 +64,7 @@ impl KernelOp for Cat {
         let rows: u64 = dims[..self.axis].iter().map(|&d| d as u64).product();
         let inner: u64 = dims[self.axis + 1..].iter().map(|&d| d as u64).product();
         let widths: Vec<u64> = context.inputs.iter().map(|x| x.ty.shape.dims()[self.axis] as u64 * inner).collect();
-        let wide = widths.iter().all(|w| w % 4 == 0);
+        let wide = widths.iter().all(|w| w.is_multiple_of(4));
         let lanes = if wide { 4 } else { 1 };
         let total: u64 = widths.iter().sum::<u64>() / lanes;
         let mut uniforms = vec![word(rows * total), word(total), 0, 0];

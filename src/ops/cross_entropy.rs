@@ -19,7 +19,7 @@
 //! A target that is no class gives a loss and a gradient of NaN, so that it is
 //! seen; nothing out of bounds is read.
 
-use super::reduce::word;
+use super::reduce::{span, word};
 use super::{
     CallOperand, ElementCall, ElementwiseOp, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering,
     Op,
@@ -137,7 +137,7 @@ impl KernelOp for CrossEntropy {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let dims = context.inputs[0].ty.shape.dims();
         let (rows, classes) = (dims[0] as u64, dims[1] as u64);
-        let wide = classes % 4 == 0;
+        let wide = classes.is_multiple_of(4);
         let blocks = if wide { classes / 4 } else { classes };
         let elements = (rows * classes) as f64;
         let call = KernelCall {
@@ -202,18 +202,23 @@ impl KernelOp for CrossEntropyGrad {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let dims = context.inputs[0].ty.shape.dims();
         let (rows, classes) = (dims[0] as u64, dims[1] as u64);
-        let wide = classes % 4 == 0;
+        let wide = classes.is_multiple_of(4);
         let blocks = if wide { classes / 4 } else { classes };
         let elements = (rows * classes) as f64;
         let mut operands: Vec<CallOperand> = (0..4).map(CallOperand::Input).collect();
         operands.push(CallOperand::Output(0));
+        let span = span(context.profile, rows, blocks);
+        let spans = blocks.div_ceil(span);
+        let count = rows * spans;
+        let mut uniforms = self.of.words(count, blocks, classes);
+        uniforms.extend([span, spans, 0, 0].map(word));
         let call = KernelCall {
             name: self.name(),
             source: lanes(GRAD, wide),
             constants: Vec::new(),
             operands,
-            uniforms: self.of.words(rows * blocks, blocks, classes),
-            grid: context.profile.split_grid((rows * blocks).div_ceil(64)),
+            uniforms,
+            grid: context.profile.split_grid(count.div_ceil(64)),
             cost: Cost { flops: 10.0 * elements, bytes: 8.0 * elements },
         };
         Ok(KernelCalls { scratch_bytes: Vec::new(), calls: vec![call] })

@@ -44,7 +44,9 @@ impl KernelOp for Digest {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let words = context.inputs[0].ty.shape.element_count();
         let blocks = words.div_ceil(4);
-        let parts = blocks.div_ceil(SHORTEST).min(busy_invocations(context.profile)).max(1);
+        let parts = blocks.div_ceil(SHORTEST).min(busy_invocations(context.profile));
+        let (parts, turns) = if parts < 8 { (1, 1) } else { (parts / 8 * 8, 8) };
+        let stretch = blocks.div_ceil(parts / turns);
         let mut result = KernelCalls::default();
         let staged = parts > 1;
         if staged {
@@ -52,13 +54,13 @@ impl KernelOp for Digest {
         }
         result.calls.push(KernelCall {
             name: self.name(),
-            source: if words % 4 == 0 { TEXT.into() } else { narrow().into() },
+            source: if words.is_multiple_of(4) { TEXT.into() } else { narrow().into() },
             constants: Vec::new(),
             operands: vec![
                 CallOperand::Input(0),
                 if staged { CallOperand::Scratch(0) } else { CallOperand::Output(0) },
             ],
-            uniforms: vec![word(words), word(blocks), word(parts), 0],
+            uniforms: [words, blocks, parts, stretch, turns, 0, 0, 0].map(word).to_vec(),
             grid: context.profile.split_grid(parts.div_ceil(64)),
             cost: Cost { flops: 8.0 * words as f64, bytes: 4.0 * words as f64 },
         });

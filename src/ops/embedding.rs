@@ -9,9 +9,9 @@
 //! order, and each row adds up its places. Both directions are linear in the
 //! floating-point operand and each other's gradient.
 
-use super::reduce::{specialised, word};
+use super::reduce::{span, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, Shape, TensorType};
+use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -32,7 +32,7 @@ struct EmbeddingGrad {
 
 /// Whether columns come in fours, and the width in blocks.
 fn blocks(columns: usize) -> (bool, u64) {
-    let wide = columns % 4 == 0;
+    let wide = columns.is_multiple_of(4);
     (wide, if wide { columns as u64 / 4 } else { columns as u64 })
 }
 
@@ -64,13 +64,24 @@ impl KernelOp for Embedding {
         let rows = context.inputs[0].ty.shape.dims()[0];
         let dims = context.outputs[0].shape.dims();
         let (wide, width) = blocks(dims[1]);
-        let count = dims[0] as u64 * width;
+        let span = span(context.profile, dims[0] as u64, width);
+        let spans = width.div_ceil(span);
+        let count = dims[0] as u64 * spans;
         let call = KernelCall {
             name: self.name(),
             source: specialised(FORWARD, DType::F32, wide),
             constants: Vec::new(),
             operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
-            uniforms: vec![word(count), word(width), word(rows as u64), f32::NAN.to_bits()],
+            uniforms: vec![
+                word(count),
+                word(width),
+                word(rows as u64),
+                f32::NAN.to_bits(),
+                word(span),
+                word(spans),
+                0,
+                0,
+            ],
             grid: context.profile.split_grid(count.div_ceil(64)),
             cost: Cost { flops: 0.0, bytes: 8.0 * (dims[0] * dims[1]) as f64 },
         };
@@ -152,7 +163,7 @@ impl Tensor {
             return Err(Error::Shape { op: OP, shapes, detail: "the table has no rows".into() });
         }
         let mut shape = ids.dims().to_vec();
-        let flat = ids.reshape([shape.iter().product::<usize>()])?;
+        let flat = ids.reshape([count(&shape)])?;
         shape.push(columns);
         self.apply_with(Embedding, &[&flat])?.reshape(Shape(shape))
     }

@@ -22,9 +22,9 @@
 //! d2x = dx(e) - xh * rstd * mean(h * dx)
 //! ```
 
-use super::reduce::{column_sums, specialised, split_chunks, word};
+use super::reduce::{column_sums, specialised, split_column, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -51,7 +51,7 @@ struct LayerNormParams;
 /// Rows, columns and whether columns come in fours.
 fn extents(ty: &TensorType) -> (u64, u64, bool) {
     let (rows, columns) = (ty.shape.dims()[0] as u64, ty.shape.dims()[1] as u64);
-    (rows, columns, columns % 4 == 0)
+    (rows, columns, columns.is_multiple_of(4))
 }
 
 fn blocks(columns: u64, wide: bool) -> u64 {
@@ -245,7 +245,7 @@ impl KernelOp for LayerNormParams {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let (rows, columns, wide) = extents(context.inputs[0].ty);
         let width = blocks(columns, wide);
-        let (chunks, chunk) = split_chunks(context.profile, width, rows, 1);
+        let (chunks, chunk) = split_column(context.profile, width, rows);
         let elements = (rows * columns) as f64;
         let mut result = KernelCalls::default();
         let mut operands: Vec<CallOperand> = (0..4).map(CallOperand::Input).collect();
@@ -308,7 +308,7 @@ impl Tensor {
             Ok(given.clone())
         };
         let (weight, bias) = (operand(weight, 1, 1.0)?, operand(bias, 2, 0.0)?);
-        let rows: usize = self.dims()[..self.rank() - 1].iter().product();
+        let rows = count(&self.dims()[..self.rank() - 1]);
         let y = self.reshape([rows, columns])?.apply_with(LayerNorm { eps }, &[&weight, &bias])?;
         y.reshape(self.shape().clone())
     }

@@ -25,7 +25,7 @@ use super::{
     CallOperand, ElementCall, ElementwiseOp, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering,
     Op,
 };
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -44,6 +44,7 @@ const fn shortest_chunk(profile: &DeviceProfile) -> u64 {
 }
 
 const COLUMNS: &str = include_str!("../../shaders/reduce_columns.wgsl");
+const COLUMNS_WIDE: &str = include_str!("../../shaders/reduce_columns_wide.wgsl");
 const ROWS: &str = include_str!("../../shaders/reduce_rows.wgsl");
 const ARG_REDUCE: &str = include_str!("../../shaders/arg_reduce.wgsl");
 const ARG_COMBINE: &str = include_str!("../../shaders/arg_combine.wgsl");
@@ -79,15 +80,36 @@ pub(super) const fn busy_invocations(profile: &DeviceProfile) -> u64 {
 /// that are multiples of `align`: the number of chunks and the length of one.
 /// No chunk is empty; only the last may be shorter.
 pub(super) fn split_chunks(profile: &DeviceProfile, outputs: u64, reduced: u64, align: u64) -> (u64, u64) {
+    split_chunks_of(profile, outputs, reduced, align, LONGEST_CHUNK)
+}
+
+/// [`split_chunks`] of a column: an invocation strides through memory row by row.
+pub(super) fn split_column(profile: &DeviceProfile, outputs: u64, reduced: u64) -> (u64, u64) {
+    // On a software adapter neighbouring columns are walked one after the other;
+    // short chunks leave the rows in cache, and their pages mapped, for the next.
+    let longest = if profile.class == AdapterClass::Cpu { 256 } else { LONGEST_CHUNK };
+    split_chunks_of(profile, outputs, reduced, 1, longest)
+}
+
+fn split_chunks_of(profile: &DeviceProfile, outputs: u64, reduced: u64, align: u64, longest: u64) -> (u64, u64) {
     let shortest = shortest_chunk(profile);
     if reduced <= 2 * shortest {
         return (1, reduced.next_multiple_of(align));
     }
     let for_work = busy_invocations(profile).div_ceil(outputs.max(1)).min(reduced.div_ceil(shortest));
-    let for_error = reduced.div_ceil(LONGEST_CHUNK);
-    let chunks = for_work.max(for_error).max(1);
+    let chunks = for_work.max(reduced.div_ceil(longest)).max(1);
     let chunk = reduced.div_ceil(chunks).next_multiple_of(align).max(1);
     (reduced.div_ceil(chunk), chunk)
+}
+
+/// How many neighbouring blocks of a row one invocation of a kernel without sums
+/// makes. On a software adapter what is the same along a row (a division, a few
+/// loads) costs as much as several blocks; on a GPU neighbours read neighbours.
+pub(super) fn span(profile: &DeviceProfile, rows: u64, blocks: u64) -> u64 {
+    match profile.class {
+        AdapterClass::Cpu => (rows * blocks / busy_invocations(profile)).clamp(1, 32).min(blocks),
+        _ => 1,
+    }
 }
 
 /// The text for another element type and width; the texts are written for `f32`.
@@ -206,18 +228,29 @@ impl Stages {
         let mut reduced = total;
         let mut source = from;
         loop {
-            let rows = inner == 1 && reduced % 4 == 0;
-            let wide = rows || inner % 4 == 0;
+            let rows = inner == 1 && reduced.is_multiple_of(4);
+            let wide = rows || inner.is_multiple_of(4);
             let lanes = if wide { 4 } else { 1 };
-            let outputs = if rows { outer } else { outer * inner / lanes };
-            let (chunks, chunk) = split_chunks(profile, outputs, reduced, if rows { 4 } else { 1 });
+            // Rows of 4 KiB or more are apart in pages and cache sets.
+            let long = profile.class == AdapterClass::Cpu && inner >= 1024 && inner.is_multiple_of(16);
+            let outputs = match (rows, long) {
+                (true, _) => outer,
+                (false, true) => outer * inner / 16,
+                (false, false) => outer * inner / lanes,
+            };
+            let (chunks, chunk) = match (rows, inner) {
+                (true, _) => split_chunks(profile, outputs, reduced, 4),
+                (false, 1) => split_chunks(profile, outputs, reduced, 1),
+                (false, _) => split_column(profile, outputs, reduced),
+            };
             let last = chunks == 1;
             let scale = if last && self.mean { 1.0 / total as f32 } else { 1.0 };
             let count = outputs * chunks;
             let (text, uniforms) = if rows {
                 (ROWS, [count, 1, reduced / 4, chunks, chunk / 4])
             } else {
-                (COLUMNS, [count, inner / lanes, reduced, chunks, chunk])
+                let text = if long { COLUMNS_WIDE } else { COLUMNS };
+                (text, [count, inner / lanes, reduced, chunks, chunk])
             };
             let mut uniforms = uniforms.map(word).to_vec();
             uniforms.extend([scale.to_bits(), 0, 0]);
@@ -387,8 +420,7 @@ impl Tensor {
             while axis > 0 && (mask[axis - 1] || dims[axis - 1] == 1) {
                 axis -= 1;
             }
-            let [outer, reduced, inner] =
-                [&dims[..axis], &dims[axis..=last], &dims[last + 1..]].map(|d| d.iter().product::<usize>());
+            let [outer, reduced, inner] = [&dims[..axis], &dims[axis..=last], &dims[last + 1..]].map(count);
             x = x.reshape([outer, reduced, inner])?.apply(op)?;
             dims[axis..=last].fill(1);
         }
@@ -411,7 +443,8 @@ impl Tensor {
 
     /// The number of elements behind each element of the result.
     fn reduced_count(&self, mask: &[bool]) -> usize {
-        self.dims().iter().zip(mask).filter(|(_, reduced)| **reduced).map(|(&d, _)| d).product()
+        let reduced = self.dims().iter().zip(mask).filter(|(_, reduced)| **reduced).map(|(&d, _)| d);
+        count(&reduced.collect::<Vec<_>>())
     }
 
     /// The sum over `axes` (all axes if the list is empty; negative ones count
@@ -542,7 +575,7 @@ impl Tensor {
         self.expect_some(op.name(), &mask)?;
         let axis = self.axis(op.name(), axis)?;
         let dims = self.dims();
-        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(|d| d.iter().product::<usize>());
+        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(count);
         self.reshape([outer, dims[axis], inner])?.apply(op)?.reshape(self.reduced_dims(&mask, keep))
     }
 }

@@ -22,7 +22,7 @@
 
 use super::reduce::{specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -63,7 +63,7 @@ fn call(
     let dims = context.outputs[0].shape.dims();
     let (outer, reduced, inner) = (dims[0] as u64, dims[1] as u64, dims[2] as u64);
     let rows = inner == 1;
-    let wide = if rows { reduced } else { inner } % 4 == 0;
+    let wide = if rows { reduced } else { inner }.is_multiple_of(4);
     let lanes = if wide { 4 } else { 1 };
     let (count, words) = if rows {
         (outer, [outer, 1, reduced / lanes, 0])
@@ -171,7 +171,7 @@ impl Tensor {
         self.expect_float(op.name(), 0)?;
         let axis = self.axis(op.name(), axis)?;
         let dims = self.dims();
-        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(|d| d.iter().product::<usize>());
+        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(count);
         self.reshape([outer, dims[axis], inner])?.apply(op)?.reshape(self.shape().clone())
     }
 }

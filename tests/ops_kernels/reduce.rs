@@ -1,8 +1,13 @@
 //! sum, mean, max, min, var, argmax, argmin.
 
 use super::harness::*;
-use remat::error::Error;
-use remat::graph::Recorder;
+use remat::error::{Error, Result};
+use remat::graph::{Recorder, Tensor};
+
+/// What the reduced elements become.
+type Plain<'a> = &'a dyn Fn(&[f64]) -> f64;
+/// The same, recorded.
+type Reducer = fn(&Tensor) -> Result<Tensor>;
 
 /// A reduction of `[O, R, I]` by a plain function of the reduced elements.
 fn reduced(x: &[f64], dims: [usize; 3], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
@@ -45,6 +50,7 @@ fn values_at_odd_and_even_sizes() {
         [1, 5000, 1],
         [2, 70_000, 1],
         [65, 4, 4],
+        [2, 39, 2064],
     ] {
         let x = noise(dims.iter().product(), 7);
         let out = device.floats(&[(&dims, &x)], |g, t| {
@@ -201,7 +207,7 @@ fn gradients_of_sum_mean_max_min_var() {
     });
     let var = |v: &[f64], n: f64| v.iter().map(|a| (a - mean(v)).powi(2)).sum::<f64>() / n;
     let (x, gout) = (wide(&x), wide(&gout));
-    let functions: [&dyn Fn(&[f64]) -> f64; 6] = [&sum, &mean, &max, &min, &|v| var(v, 8.0), &|v| var(v, 9.0)];
+    let functions: [Plain<'_>; 6] = [&sum, &mean, &max, &min, &|v| var(v, 8.0), &|v| var(v, 9.0)];
     for (found, f) in out.iter().zip(functions) {
         let expected = differences(&x, |x| dot(&reduced(x, dims, f), &gout));
         assert_close(found, &expected, 2e-5, "gradient");
@@ -226,9 +232,8 @@ fn sum_mean_and_max_twice() {
     let v = noise(18, 22);
     // loss = sum over rows of s^3 with s = sum, mean or max of x * x; its gradient's
     // product with v is differentiated again.
-    type Reducer = fn(&remat::graph::Tensor) -> remat::error::Result<remat::graph::Tensor>;
-    let reducers: [(Reducer, fn(&[f64]) -> f64); 3] =
-        [(|x| x.sum(&[1], false), sum), (|x| x.mean(&[1], false), mean), (|x| x.max(&[1], false), max)];
+    let reducers: [(Reducer, Plain<'_>); 3] =
+        [(|x| x.sum(&[1], false), &sum), (|x| x.mean(&[1], false), &mean), (|x| x.max(&[1], false), &max)];
     for (reduce, plain) in reducers {
         let out = device.floats(&[(&dims, &x), (&dims, &v)], |g, t| {
             let s = reduce(&t[0].mul(&t[0])?)?;

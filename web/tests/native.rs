@@ -18,7 +18,8 @@ fn trainings_agree_under_every_policy() {
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/reference");
     let description = std::fs::read_to_string(format!("{folder}/training.json")).unwrap();
-    let fixture = training::gpt(&description, &std::fs::read(format!("{folder}/training.safetensors")).unwrap()).unwrap();
+    let fixture =
+        training::gpt(&description, &std::fs::read(format!("{folder}/training.safetensors")).unwrap()).unwrap();
     let runs = pollster::block_on(every_policy(&gpu, &fixture)).unwrap();
     agree(&runs).unwrap();
     let off = deviation(&runs[0].losses, &fixture.losses, 1e-4).unwrap();

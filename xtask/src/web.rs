@@ -43,14 +43,7 @@ impl Build {
     /// There is no way to, see [`toolchain`].
     pub(crate) fn new(paths: &Paths, profile: Profile) -> Result<Self, String> {
         let mut command = Command::new(cargo());
-        command.args([
-            "build",
-            "--package",
-            "remat-web",
-            "--lib",
-            "--target",
-            TARGET,
-        ]);
+        command.args(["build", "--package", "remat-web", "--lib", "--target", TARGET]);
         command.current_dir(&paths.root);
         if profile == Profile::Release {
             command.arg("--release");
@@ -66,11 +59,7 @@ impl Build {
                 .env("RUSTC", "/usr/bin/rustc")
                 .env("RUSTC_BOOTSTRAP", "1");
         }
-        let folder = if profile == Profile::Release {
-            "release"
-        } else {
-            "debug"
-        };
+        let folder = if profile == Profile::Release { "release" } else { "debug" };
         let target = target.join(TARGET).join(folder);
         Ok(Self { target, command })
     }
@@ -96,14 +85,9 @@ impl Build {
 fn copy_pages(from: &Path, to: &Path) -> Result<(), String> {
     let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(to).map_err(|error| at(to, error))?;
-    for entry in fs::read_dir(from)
-        .map_err(|error| at(from, error))?
-        .flatten()
-    {
+    for entry in fs::read_dir(from).map_err(|error| at(from, error))?.flatten() {
         let path = entry.path();
-        let page = path
-            .extension()
-            .is_some_and(|e| ["html", "js", "css", "svg"].iter().any(|x| e == *x));
+        let page = path.extension().is_some_and(|e| ["html", "js", "css", "svg"].iter().any(|x| e == *x));
         if page && path.is_file() {
             let copy = to.join(entry.file_name());
             fs::copy(&path, &copy).map_err(|error| at(&copy, error))?;
@@ -116,11 +100,7 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The port cannot be had.
-pub(crate) fn serve(
-    paths: &Paths,
-    port: u16,
-    session: &Arc<Session>,
-) -> Result<SocketAddr, String> {
+pub(crate) fn serve(paths: &Paths, port: u16, session: &Arc<Session>) -> Result<SocketAddr, String> {
     let paths = paths.clone();
     let session = Arc::clone(session);
     http::serve(port, move |request| answer(&paths, &session, request))
@@ -170,10 +150,7 @@ fn hold(path: &str) -> Response {
             std::thread::sleep(Duration::from_millis(ms));
             Response::error("404 Not Found", "no picture: only a delay")
         }
-        _ => Response::error(
-            "400 Bad Request",
-            "no number of milliseconds, or too large a one",
-        ),
+        _ => Response::error("400 Bad Request", "no number of milliseconds, or too large a one"),
     }
 }
 
@@ -181,22 +158,12 @@ fn hold(path: &str) -> Response {
 ///
 /// # Errors
 /// The delay is longer than the server will hold a request.
-pub(crate) fn picture_page(
-    address: SocketAddr,
-    page: &str,
-    settle_ms: u64,
-) -> Result<String, String> {
+pub(crate) fn picture_page(address: SocketAddr, page: &str, settle_ms: u64) -> Result<String, String> {
     if settle_ms > LONGEST_HOLD_MS {
         return Err(format!("--settle-ms is {LONGEST_HOLD_MS} at most"));
     }
-    let escaped = page
-        .replace('%', "%25")
-        .replace('&', "%26")
-        .replace('#', "%23")
-        .replace('+', "%2B");
-    Ok(format!(
-        "http://{address}/picture.html?ms={settle_ms}&page={escaped}"
-    ))
+    let escaped = page.replace('%', "%25").replace('&', "%26").replace('#', "%23").replace('+', "%2B");
+    Ok(format!("http://{address}/picture.html?ms={settle_ms}&page={escaped}"))
 }
 
 /// Serves until the process is ended.

@@ -51,7 +51,11 @@ pub(super) async fn wrong_inputs() -> Outcome {
     let unknown = step.run(inputs! { "y" => &x, "lr" => lr, "step" => count }).await;
     said.push(refused("unknown", unknown, |error| matches!(error, Error::UnknownInput { name, .. } if name == "y"))?);
     let missing = step.run(inputs! { "x" => &x, "lr" => lr }).await;
-    said.push(refused("missing", missing, |error| matches!(error, Error::MissingInput { name, .. } if name == "step"))?);
+    said.push(refused(
+        "missing",
+        missing,
+        |error| matches!(error, Error::MissingInput { name, .. } if name == "step"),
+    )?);
     let is_data = |error: &Error| matches!(error, Error::Data { name, .. } if name == "x");
     let length = step.run(inputs! { "x" => &short, "lr" => lr, "step" => count }).await;
     said.push(refused("length", length, is_data)?);

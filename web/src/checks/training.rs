@@ -23,7 +23,8 @@ pub(super) async fn mlp(index: usize) -> Outcome {
 /// The reference's transformer.
 pub(super) async fn gpt() -> Outcome {
     let native = native().await?;
-    let (description, tensors) = (fetch_text("reference/training.json").await?, fetch("reference/training.safetensors").await?);
+    let (description, tensors) =
+        (fetch_text("reference/training.json").await?, fetch("reference/training.safetensors").await?);
     let fixture = training::gpt(&description, &tensors).map_err(text)?;
     let gpu = Gpu::for_tests().await.map_err(text)?;
     let runs = every_policy(&gpu, &fixture).await.map_err(text)?;

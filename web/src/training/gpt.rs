@@ -88,7 +88,9 @@ impl Training for Fixture {
         }
         let first = |(name, shape, values): &'_ Named| (name.clone(), Shape::from(shape.clone()), values.clone());
         let first: Vec<_> = self.first.iter().map(first).collect();
-        params.load(first.iter().map(|(name, shape, values)| (name.as_str(), shape.clone(), values.as_slice()))).await?;
+        params
+            .load(first.iter().map(|(name, shape, values)| (name.as_str(), shape.clone(), values.as_slice())))
+            .await?;
         Ok(params)
     }
 

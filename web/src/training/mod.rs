@@ -136,7 +136,10 @@ pub fn agree(runs: &[PolicyRun]) -> std::result::Result<(), String> {
         }
         let bits = |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
         if bits(&run.losses) != bits(&first.losses) {
-            return Err(format!("{policy}: losses {:?} are not those of {}: {:?}", run.losses, first.policy, first.losses));
+            return Err(format!(
+                "{policy}: losses {:?} are not those of {}: {:?}",
+                run.losses, first.policy, first.losses
+            ));
         }
         if let Some((mine, _)) = run.state.iter().zip(&first.state).find(|(a, b)| a != b) {
             return Err(format!("{policy}: {} differs after the last step from that of {}", mine.name, first.policy));
@@ -158,7 +161,9 @@ pub fn deviation(losses: &[f32], expected: &[f64], tolerance: f64) -> std::resul
         let off = (f64::from(loss) - expected).abs() / expected.abs();
         // Written so that NaN is refused.
         if !(off <= tolerance) {
-            return Err(format!("step {step}: loss {loss}, expected {expected}: off by {off:.1e}, above {tolerance:.0e}"));
+            return Err(format!(
+                "step {step}: loss {loss}, expected {expected}: off by {off:.1e}, above {tolerance:.0e}"
+            ));
         }
         worst = worst.max(off);
     }
