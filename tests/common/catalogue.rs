@@ -179,12 +179,14 @@ fn shapes(g: &Recorder) -> Result<Vec<Tensor>> {
         x.narrow(1, 2, 3)?,
         x.slice(1, 1, 8, 3)?,
         x.pad(&[(0, 0), (1, 2), (0, 1)], 0.5)?,
-        Tensor::cat(&many, 1)?,
-        Tensor::stack(&[x.clone(), x.clone()], 1)?,
+        Tensor::cat(&many.iter().collect::<Vec<_>>(), 1)?,
+        Tensor::stack(&[&x, &x], 1)?,
         x.tril(0)?,
         x.triu(1)?,
     ];
-    with_gradients(g, values, &[&x])
+    let mut all = with_gradients(g, values, &[&x])?;
+    all.push(g.input::<f32>("nothing", [0, 5])?.pad(&[(0, 3), (0, 0)], 0.5)?);
+    Ok(all)
 }
 
 fn reductions(g: &Recorder) -> Result<Vec<Tensor>> {

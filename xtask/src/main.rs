@@ -4,6 +4,7 @@
 //! installs it through the system's package manager where it may, and prints the
 //! command to type where it may not.
 
+mod blocking;
 mod browser;
 mod http;
 mod memory;

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::blocking;
 use crate::http::{self, Request, Response};
 use crate::paths::{Paths, cargo};
 use crate::prepare::wasm::{TARGET, Toolchain, toolchain};
@@ -75,6 +76,7 @@ impl Build {
         bindgen.args(["run", "--package", "remat-bindgen", "--"]);
         bindgen.arg(module).arg(&out).current_dir(&paths.root);
         process::run(&bindgen, deadline)?;
+        blocking::check(&out, MODULE)?;
         copy_pages(&paths.root.join("web"), &out)
     }
 }

@@ -108,7 +108,7 @@ pub(super) async fn no_blocking() -> Outcome {
     let idle_read_ms = start.elapsed().as_secs_f64() * 1e3;
     params.read::<f32>("blocks.0.0.weight").await.map_err(text)?;
     let before = ticks.count();
-    for index in 0..50 {
+    for index in 0..50_u32 {
         let loss = step.run(inputs! { "x" => &x, "lr" => 1e-3_f32, "step" => index }).await.map_err(text)?;
         loss.item::<f32>().await.map_err(text)?;
     }
