@@ -95,17 +95,8 @@ impl Case {
             c_row: n,
             ..Uniforms::default()
         };
-        let count = if batch == [1, 1] {
-            String::new()
-        } else {
-            format!("{}x{} ", batch[0], batch[1])
-        };
-        Self::new(
-            format!("{count}[{m}, {k}] x [{k}, {n}] {layout}"),
-            u,
-            a_transposed,
-            b_transposed,
-        )
+        let count = if batch == [1, 1] { String::new() } else { format!("{}x{} ", batch[0], batch[1]) };
+        Self::new(format!("{count}[{m}, {k}] x [{k}, {n}] {layout}"), u, a_transposed, b_transposed)
     }
 
     fn new(name: String, u: Uniforms, a_transposed: bool, b_transposed: bool) -> Self {
@@ -114,15 +105,7 @@ impl Case {
         let a_len = 1 + batches(u.a_batch0, u.a_batch1) + last(u.m, u.a_row) + last(u.k, u.a_col);
         let b_len = 1 + batches(u.b_batch0, u.b_batch1) + last(u.k, u.b_row) + last(u.n, u.b_col);
         let c_len = 1 + batches(u.c_batch0, u.c_batch1) + last(u.m, u.c_row) + last(u.n, 1);
-        Self {
-            name,
-            u,
-            a_transposed,
-            b_transposed,
-            a_len,
-            b_len,
-            c_len,
-        }
+        Self { name, u, a_transposed, b_transposed, a_len, b_len, c_len }
     }
 
     /// The same multiplication with A, B and C beginning somewhere inside their bindings.
@@ -136,43 +119,23 @@ impl Case {
 
     fn flops(&self) -> f64 {
         let u = &self.u;
-        2.0 * f64::from(u.batch0)
-            * f64::from(u.batch1)
-            * f64::from(u.m)
-            * f64::from(u.n)
-            * f64::from(u.k)
+        2.0 * f64::from(u.batch0) * f64::from(u.batch1) * f64::from(u.m) * f64::from(u.n) * f64::from(u.k)
     }
 
     /// Whether the vec4 kernel may run this: its documented conditions.
     fn vec4(&self) -> bool {
         let u = &self.u;
-        let (a_contiguous, a_other) = if self.a_transposed {
-            (u.a_row, u.a_col)
-        } else {
-            (u.a_col, u.a_row)
-        };
-        let (b_contiguous, b_other) = if self.b_transposed {
-            (u.b_row, u.b_col)
-        } else {
-            (u.b_col, u.b_row)
-        };
+        let (a_contiguous, a_other) = if self.a_transposed { (u.a_row, u.a_col) } else { (u.a_col, u.a_row) };
+        let (b_contiguous, b_other) = if self.b_transposed { (u.b_row, u.b_col) } else { (u.b_col, u.b_row) };
         let batch_ok = |size: u32, stride: u32| size == 1 || stride.is_multiple_of(4);
         a_contiguous == 1
             && b_contiguous == 1
             && u.k.is_multiple_of(4)
             && u.n.is_multiple_of(4)
             && (!self.a_transposed || u.m.is_multiple_of(4))
-            && [
-                a_other, b_other, u.c_row, u.a_offset, u.b_offset, u.c_offset,
-            ]
-            .iter()
-            .all(|s| s.is_multiple_of(4))
-            && [u.a_batch0, u.b_batch0, u.c_batch0]
-                .iter()
-                .all(|&s| batch_ok(u.batch0, s))
-            && [u.a_batch1, u.b_batch1, u.c_batch1]
-                .iter()
-                .all(|&s| batch_ok(u.batch1, s))
+            && [a_other, b_other, u.c_row, u.a_offset, u.b_offset, u.c_offset].iter().all(|s| s.is_multiple_of(4))
+            && [u.a_batch0, u.b_batch0, u.c_batch0].iter().all(|&s| batch_ok(u.batch0, s))
+            && [u.a_batch1, u.b_batch1, u.c_batch1].iter().all(|&s| batch_ok(u.batch1, s))
     }
 }
 
@@ -194,11 +157,7 @@ struct Kernel {
 impl Kernel {
     fn register(row_blocks: u32, col_blocks: u32, group_tiles: u32, workgroup: u32) -> Self {
         Self {
-            name: format!(
-                "register {}x{} g{group_tiles} w{workgroup}",
-                4 * row_blocks,
-                4 * col_blocks
-            ),
+            name: format!("register {}x{} g{group_tiles} w{workgroup}", 4 * row_blocks, 4 * col_blocks),
             text: REGISTER,
             constants: vec![
                 ("ROW_BLOCKS", f64::from(row_blocks)),
@@ -272,20 +231,14 @@ struct Bound {
 impl Gpu {
     fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapter =
-            pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default()))?;
+        let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default()))?;
         println!("adapter: {}", adapter.get_info().name);
         // WebGPU's default limits: the floor every kernel must run on.
-        let (device, queue) =
-            pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))?;
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))?;
         let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty,
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
             count: None,
         };
         let storage = wgpu::BufferBindingType::Storage { read_only: false };
@@ -303,38 +256,27 @@ impl Gpu {
             bind_group_layouts: &[Some(&layout)],
             immediate_size: 0,
         });
-        Ok(Self {
-            device,
-            queue,
-            layout,
-            pipeline_layout,
-        })
+        Ok(Self { device, queue, layout, pipeline_layout })
     }
 
     fn pipeline(&self, kernel: &Kernel, case: &Case) -> wgpu::ComputePipeline {
-        let module = self
-            .device
-            .create_shader_module(wgpu::ShaderModuleDescriptor {
-                label: Some(&kernel.name),
-                source: wgpu::ShaderSource::Wgsl(format!("{EPILOGUE}\n{}", kernel.text).into()),
-            });
+        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(&kernel.name),
+            source: wgpu::ShaderSource::Wgsl(format!("{EPILOGUE}\n{}", kernel.text).into()),
+        });
         let mut constants = kernel.constants.clone();
         if kernel.by_layout {
             constants.push(("A_TRANSPOSED", f64::from(u8::from(case.a_transposed))));
             constants.push(("B_TRANSPOSED", f64::from(u8::from(case.b_transposed))));
         }
-        self.device
-            .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                label: Some(&kernel.name),
-                layout: Some(&self.pipeline_layout),
-                module: &module,
-                entry_point: Some("main"),
-                compilation_options: wgpu::PipelineCompilationOptions {
-                    constants: &constants,
-                    ..Default::default()
-                },
-                cache: None,
-            })
+        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&kernel.name),
+            layout: Some(&self.pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions { constants: &constants, ..Default::default() },
+            cache: None,
+        })
     }
 
     fn bind(&self, u: &Uniforms, a: &[f32], b: &[f32], c: &[f32]) -> Bound {
@@ -352,8 +294,7 @@ impl Gpu {
             mapped_at_creation: false,
         });
         for (part, range) in [a, b, c].iter().zip(&ranges) {
-            self.queue
-                .write_buffer(&arena, range.0, bytemuck::cast_slice(part));
+            self.queue.write_buffer(&arena, range.0, bytemuck::cast_slice(part));
         }
         let uniforms = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("uniforms"),
@@ -373,44 +314,19 @@ impl Gpu {
             label: Some("matmul"),
             layout: &self.layout,
             entries: &[
-                wgpu::BindGroupEntry {
-                    binding: 0,
-                    resource: uniforms.as_entire_binding(),
-                },
-                wgpu::BindGroupEntry {
-                    binding: 1,
-                    resource: storage(0),
-                },
-                wgpu::BindGroupEntry {
-                    binding: 2,
-                    resource: storage(1),
-                },
-                wgpu::BindGroupEntry {
-                    binding: 3,
-                    resource: storage(2),
-                },
+                wgpu::BindGroupEntry { binding: 0, resource: uniforms.as_entire_binding() },
+                wgpu::BindGroupEntry { binding: 1, resource: storage(0) },
+                wgpu::BindGroupEntry { binding: 2, resource: storage(1) },
+                wgpu::BindGroupEntry { binding: 3, resource: storage(2) },
             ],
         });
-        Bound {
-            arena,
-            group,
-            c_start: ranges[2].0,
-            c_size: size_of_val(c) as u64,
-        }
+        Bound { arena, group, c_start: ranges[2].0, c_size: size_of_val(c) as u64 }
     }
 
     /// Runs one dispatch `times` times in one pass and waits; gives the seconds it took.
-    fn run(
-        &self,
-        pipeline: &wgpu::ComputePipeline,
-        bound: &Bound,
-        grid: [u32; 3],
-        times: usize,
-    ) -> f64 {
+    fn run(&self, pipeline: &wgpu::ComputePipeline, bound: &Bound, grid: [u32; 3], times: usize) -> f64 {
         let start = Instant::now();
-        let mut encoder = self
-            .device
-            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             pass.set_pipeline(pipeline);
@@ -425,9 +341,7 @@ impl Gpu {
     }
 
     fn wait(&self) {
-        self.device
-            .poll(wgpu::PollType::wait_indefinitely())
-            .expect("the device is lost");
+        self.device.poll(wgpu::PollType::wait_indefinitely()).expect("the device is lost");
     }
 
     fn read_c(&self, bound: &Bound) -> Vec<f32> {
@@ -437,14 +351,10 @@ impl Gpu {
             usage: wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ,
             mapped_at_creation: false,
         });
-        let mut encoder = self
-            .device
-            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(&bound.arena, bound.c_start, &staging, 0, bound.c_size);
         self.queue.submit([encoder.finish()]);
-        staging.slice(..).map_async(wgpu::MapMode::Read, |result| {
-            result.expect("mapping failed")
-        });
+        staging.slice(..).map_async(wgpu::MapMode::Read, |result| result.expect("mapping failed"));
         self.wait();
         let view = staging.slice(..).get_mapped_range().expect("just mapped");
         bytemuck::cast_slice(&view).to_vec()
@@ -456,9 +366,7 @@ fn random(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
         .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
         })
         .collect()
@@ -471,19 +379,10 @@ fn for_each_output(u: &Uniforms, mut visit: impl FnMut(usize, usize, usize)) {
     for b0 in 0..u.batch0 {
         for b1 in 0..u.batch1 {
             for row in 0..u.m {
-                let a = u.a_offset as usize
-                    + at(b0, u.a_batch0)
-                    + at(b1, u.a_batch1)
-                    + at(row, u.a_row);
-                let c = u.c_offset as usize
-                    + at(b0, u.c_batch0)
-                    + at(b1, u.c_batch1)
-                    + at(row, u.c_row);
+                let a = u.a_offset as usize + at(b0, u.a_batch0) + at(b1, u.a_batch1) + at(row, u.a_row);
+                let c = u.c_offset as usize + at(b0, u.c_batch0) + at(b1, u.c_batch1) + at(row, u.c_row);
                 for col in 0..u.n {
-                    let b = u.b_offset as usize
-                        + at(b0, u.b_batch0)
-                        + at(b1, u.b_batch1)
-                        + at(col, u.b_col);
+                    let b = u.b_offset as usize + at(b0, u.b_batch0) + at(b1, u.b_batch1) + at(col, u.b_col);
                     visit(c + col as usize, a, b);
                 }
             }
@@ -500,8 +399,7 @@ fn verify(u: &Uniforms, a: &[f32], b: &[f32], c: &[f32]) -> Result<f64, String> 
         outside[at] = false;
         let (mut sum, mut size) = (0.0_f64, 0.0_f64);
         for k in 0..u.k as usize {
-            let product = f64::from(a[a_at + k * u.a_col as usize])
-                * f64::from(b[b_at + k * u.b_row as usize]);
+            let product = f64::from(a[a_at + k * u.a_col as usize]) * f64::from(b[b_at + k * u.b_row as usize]);
             sum += product;
             size += product.abs();
         }
@@ -513,8 +411,7 @@ fn verify(u: &Uniforms, a: &[f32], b: &[f32], c: &[f32]) -> Result<f64, String> 
             error.get_or_insert_with(|| format!("C at {at}: {} where {sum} is due", c[at]));
         }
     });
-    if let Some(at) = (0..c.len()).find(|&at| outside[at] && c[at].to_bits() != SENTINEL.to_bits())
-    {
+    if let Some(at) = (0..c.len()).find(|&at| outside[at] && c[at].to_bits() != SENTINEL.to_bits()) {
         error.get_or_insert_with(|| format!("wrote {} outside of C, at {at}", c[at]));
     }
     error.map_or(Ok(worst), Err)
@@ -526,11 +423,8 @@ fn check(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) -> usize {
         let mut pipelines: [Option<wgpu::ComputePipeline>; 4] = [const { None }; 4];
         let (mut count, mut worst) = (0, 0.0_f64);
         for case in cases.iter().filter(|case| kernel.takes(case)) {
-            let slot = if kernel.by_layout {
-                usize::from(case.a_transposed) * 2 + usize::from(case.b_transposed)
-            } else {
-                0
-            };
+            let slot =
+                if kernel.by_layout { usize::from(case.a_transposed) * 2 + usize::from(case.b_transposed) } else { 0 };
             let pipeline = pipelines[slot].get_or_insert_with(|| gpu.pipeline(kernel, case));
             let mut u = case.u;
             u.c_offset += MARGIN as u32;
@@ -548,10 +442,7 @@ fn check(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) -> usize {
             }
             count += 1;
         }
-        println!(
-            "checked {:<24} {count:>4} cases, worst error {worst:.3} of the allowed",
-            kernel.name
-        );
+        println!("checked {:<24} {count:>4} cases, worst error {worst:.3} of the allowed", kernel.name);
     }
     failures
 }
@@ -566,16 +457,9 @@ fn check_cases() -> Vec<Case> {
                 }
             }
         }
-        for mnk in [
-            [4, 4, 4],
-            [8, 32, 16],
-            [12, 20, 8],
-            [128, 128, 32],
-            [132, 140, 36],
-            [5, 36, 12],
-            [68, 4, 64],
-            [4, 68, 0],
-        ] {
+        for mnk in
+            [[4, 4, 4], [8, 32, 16], [12, 20, 8], [128, 128, 32], [132, 140, 36], [5, 36, 12], [68, 4, 64], [4, 68, 0]]
+        {
             cases.push(Case::dense([1, 1], mnk, layout));
             cases.push(Case::dense([2, 3], mnk, layout).with_offsets(8, 4, 12));
             let mut case = Case::dense([2, 3], mnk, layout).with_offsets(3, 1, 7);
@@ -584,12 +468,7 @@ fn check_cases() -> Vec<Case> {
             case.u.a_batch0 = 0;
             case.u.b_batch1 = 0;
             (case.u.a_offset, case.u.b_offset, case.u.c_offset) = (0, 4, 0);
-            cases.push(Case::new(
-                format!("{} broadcast", case.name),
-                case.u,
-                case.a_transposed,
-                case.b_transposed,
-            ));
+            cases.push(Case::new(format!("{} broadcast", case.name), case.u, case.a_transposed, case.b_transposed));
         }
         cases.push(Case::dense([1, 1], [70_000, 1, 1], layout));
         cases.push(Case::dense([1, 1], [1, 70_000, 2], layout));
@@ -610,14 +489,7 @@ fn check_cases() -> Vec<Case> {
 fn attention(what: &str, batch: u32, time: u32, heads: u32, width: u32) -> Case {
     let model = heads * width;
     let square = time * time;
-    let mut u = Uniforms {
-        batch0: batch,
-        batch1: heads,
-        m: time,
-        n: width,
-        k: time,
-        ..Uniforms::default()
-    };
+    let mut u = Uniforms { batch0: batch, batch1: heads, m: time, n: width, k: time, ..Uniforms::default() };
     let mut b_transposed = false;
     let mut a_transposed = false;
     if what == "qk" {
@@ -635,10 +507,7 @@ fn attention(what: &str, batch: u32, time: u32, heads: u32, width: u32) -> Case 
             (u.a_row, u.a_col) = (1, time);
         }
     }
-    let name = format!(
-        "{batch}x{heads} [{}, {}] x [{}, {}] attention {what}",
-        u.m, u.k, u.k, u.n
-    );
+    let name = format!("{batch}x{heads} [{}, {}] x [{}, {}] attention {what}", u.m, u.k, u.k, u.n);
     Case::new(name, u, a_transposed, b_transposed)
 }
 
@@ -703,9 +572,8 @@ fn time(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) {
             let compile = 2.0 * first - start - cpu_seconds();
             let times = ((0.03 / once) as usize).clamp(1, 200);
             let cpu_start = cpu_seconds();
-            let mut runs: Vec<f64> = (0..RUNS)
-                .map(|_| gpu.run(&pipeline, &bound, grid, times) / times as f64)
-                .collect();
+            let mut runs: Vec<f64> =
+                (0..RUNS).map(|_| gpu.run(&pipeline, &bound, grid, times) / times as f64).collect();
             let cpu = cpu_seconds() - cpu_start;
             runs.sort_by(f64::total_cmp);
             let median = runs[RUNS / 2];
@@ -749,46 +617,23 @@ fn kernels() -> Vec<Kernel> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| word != "--bench")
-        .collect();
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let has = |word: &str| words.iter().any(|w| w == word);
-    let filters: Vec<&String> = words
-        .iter()
-        .filter(|w| *w != "check" && *w != "time")
-        .collect();
-    let case_filters: Vec<&str> = filters
-        .iter()
-        .filter_map(|w| w.strip_prefix("case="))
-        .collect();
-    let kernel_filters: Vec<&str> = filters
-        .iter()
-        .filter_map(|w| w.strip_prefix("kernel="))
-        .collect();
-    let keep = |name: &str, filters: &[&str]| {
-        filters.is_empty() || filters.iter().any(|f| name.contains(f))
-    };
+    let filters: Vec<&String> = words.iter().filter(|w| *w != "check" && *w != "time").collect();
+    let case_filters: Vec<&str> = filters.iter().filter_map(|w| w.strip_prefix("case=")).collect();
+    let kernel_filters: Vec<&str> = filters.iter().filter_map(|w| w.strip_prefix("kernel=")).collect();
+    let keep = |name: &str, filters: &[&str]| filters.is_empty() || filters.iter().any(|f| name.contains(f));
     assert!(same_uniforms(), "the kernels disagree on MatmulUniforms");
 
     let gpu = Gpu::new()?;
-    let kernels: Vec<Kernel> = kernels()
-        .into_iter()
-        .filter(|k| keep(&k.name, &kernel_filters))
-        .collect();
+    let kernels: Vec<Kernel> = kernels().into_iter().filter(|k| keep(&k.name, &kernel_filters)).collect();
     let mut failures = 0;
     if !has("time") {
-        let cases: Vec<Case> = check_cases()
-            .into_iter()
-            .filter(|c| keep(&c.name, &case_filters))
-            .collect();
+        let cases: Vec<Case> = check_cases().into_iter().filter(|c| keep(&c.name, &case_filters)).collect();
         failures = check(&gpu, &kernels, &cases);
     }
     if !has("check") {
-        let cases: Vec<Case> = time_cases()
-            .into_iter()
-            .filter(|c| keep(&c.name, &case_filters))
-            .collect();
+        let cases: Vec<Case> = time_cases().into_iter().filter(|c| keep(&c.name, &case_filters)).collect();
         time(&gpu, &kernels, &cases);
     }
     if failures > 0 {

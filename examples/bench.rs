@@ -82,9 +82,8 @@ async fn matmul(gpu: &Gpu, json: bool) -> Outcome<()> {
         let params = Params::new(gpu, 0);
         let a = params.create("a", [n, n], Init::Data(uniform(1, n * n, 1.0).into()))?;
         let b = params.create("b", [n, n], Init::Data(uniform(2, n * n, 1.0).into()))?;
-        let step = gpu
-            .step(Policy::None, |g| g.param(&a)?.matmul(&g.param(&b)?)?.narrow(0, 0, 1)?.narrow(1, 0, 1))
-            .await?;
+        let step =
+            gpu.step(Policy::None, |g| g.param(&a)?.matmul(&g.param(&b)?)?.narrow(0, 0, 1)?.narrow(1, 0, 1)).await?;
         step.run(inputs! {}).await?.item::<f32>().await?;
         let repeats = (1024 / n).max(1).pow(2);
         let mut times = Vec::new();

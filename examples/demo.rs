@@ -12,7 +12,7 @@ use clap::Parser;
 use common::measure::{Measured, compare};
 use common::picture::{Curve, draw, page};
 use common::text::{Corpus, PLAYS, held_out_loss, learning_rate, sample, train};
-use common::{Outcome, megabytes, median};
+use common::{Outcome, median, megabytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::checkpoint::Policy;
 use remat::gpu::{Gpu, InputData};
@@ -116,7 +116,12 @@ async fn learn(
         bar.finish();
     }
     // A bar is only drawn on a terminal.
-    println!("trained {} steps under policy {}: {shown} {:.0} s", times.len(), arguments.policy, start.elapsed().as_secs_f64());
+    println!(
+        "trained {} steps under policy {}: {shown} {:.0} s",
+        times.len(),
+        arguments.policy,
+        start.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -129,7 +134,8 @@ fn write_page(
     notes: Vec<String>,
 ) -> Outcome<()> {
     let mut curves = Vec::new();
-    let head = ["policy", "planned peak", "measured peak", "activations", "step", "replayed passes", "gradient fingerprint"];
+    let head =
+        ["policy", "planned peak", "measured peak", "activations", "step", "replayed passes", "gradient fingerprint"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (policy, result) in policies.iter().zip(results) {
         let Measured::Kept(line) = result else { continue };

@@ -12,7 +12,7 @@ use std::time::Instant;
 use clap::Parser;
 use common::measure::{Line, Measured, Refusal, fingerprint_text};
 use common::text::{Corpus, PLAYS, held_out_loss, learning_rate, sample, train};
-use common::{Outcome, megabytes, median};
+use common::{Outcome, median, megabytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::checkpoint::Policy;
 use remat::gpu::Gpu;

@@ -83,6 +83,12 @@ impl Element for u32 {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Shape(pub Vec<usize>);
 
+/// The number of elements of `dims`; saturates, so that what is too large to
+/// count is refused as too large, not wrapped to something small.
+pub(crate) fn count(dims: &[usize]) -> usize {
+    dims.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
+}
+
 impl Shape {
     /// A scalar's shape.
     #[must_use]
@@ -261,7 +267,7 @@ pub fn collapse_together(shape: &Shape, strides: &[&[u64]]) -> (Shape, Vec<Vec<u
                 .all(|(kept, full)| kept.last().is_some_and(|&outer| outer == full[axis].saturating_mul(dim as u64)));
         if joins {
             if let Some(last) = dims.last_mut() {
-                *last *= dim;
+                *last = last.saturating_mul(dim);
             }
             for (kept, full) in out.iter_mut().zip(strides) {
                 if let Some(last) = kept.last_mut() {

@@ -29,7 +29,8 @@ fn kernels() -> BTreeMap<String, Kernel> {
         }
     }
     let named = |(i, k): (usize, Kernel)| {
-        let short: String = k.name.chars().filter(|c| c.is_ascii_alphanumeric() || "+_.".contains(*c)).take(40).collect();
+        let short: String =
+            k.name.chars().filter(|c| c.is_ascii_alphanumeric() || "+_.".contains(*c)).take(40).collect();
         (format!("{i:03}_{}", short.replace('+', "-")), k)
     };
     all.into_iter().enumerate().map(named).collect()

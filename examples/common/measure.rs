@@ -8,7 +8,7 @@ use remat::graph::{Recorder, Tensor};
 use remat::step::Step;
 use serde::Serialize;
 
-use super::{Outcome, megabytes, median};
+use super::{Outcome, median, megabytes};
 
 /// A step that hands back its loss and its gradients' fingerprint.
 pub(crate) type TrainStep = Step<(Tensor, Tensor)>;

@@ -77,8 +77,15 @@ pub(crate) fn page(path: &Path, picture: &str, adapter: &str, rows: &[Vec<String
     let mut html = String::from(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>remat: memory over one step</title>\n<style>body{font:16px/1.5 system-ui,sans-serif;max-width:1220px;margin:2em auto;padding:0 1em;color:#222}table{border-collapse:collapse;margin:1em 0}td,th{padding:.3em .8em;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}td:last-child{font-family:monospace;font-size:13px}img{width:100%}pre{background:#f6f6f6;padding:1em;white-space:pre-wrap}</style></head><body>\n<h1>Memory over one training step</h1>\n",
     );
-    writeln!(html, "<p>Adapter: {}. The same model, batch and parameters under each policy; the gradients are equal bit for bit.</p>", escape(adapter))?;
-    writeln!(html, "<img src=\"{picture}\" alt=\"Stacked memory over the dispatches of one step, one panel per policy\">")?;
+    writeln!(
+        html,
+        "<p>Adapter: {}. The same model, batch and parameters under each policy; the gradients are equal bit for bit.</p>",
+        escape(adapter)
+    )?;
+    writeln!(
+        html,
+        "<img src=\"{picture}\" alt=\"Stacked memory over the dispatches of one step, one panel per policy\">"
+    )?;
     html.push_str("<table>\n");
     for (i, row) in rows.iter().enumerate() {
         let tag = if i == 0 { "th" } else { "td" };

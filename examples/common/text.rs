@@ -25,8 +25,7 @@ impl Corpus {
         let mut characters: Vec<char> = text.chars().collect();
         characters.sort_unstable();
         characters.dedup();
-        let indices: Vec<i32> =
-            text.chars().map(|c| characters.binary_search(&c).map_or(0, |i| i as i32)).collect();
+        let indices: Vec<i32> = text.chars().map(|c| characters.binary_search(&c).map_or(0, |i| i as i32)).collect();
         let split = indices.len() / 10 * 9;
         Self { characters, train: indices[..split].to_vec(), held_out: indices[split..].to_vec() }
     }

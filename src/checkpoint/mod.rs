@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Pure data, like everything before `gpu/`. A *decision* says which passes
-//! form a region and which single values are dropped besides; [`replay`] walks
+//! form a region and which single values are dropped besides; `replay` walks
 //! the passes under a decision and encodes a pass again wherever a backward
 //! pass reads a value that is no longer there. Passes themselves never change:
 //! a replay is the same pass at other offsets, so a decision cannot change bits.
@@ -29,11 +29,18 @@ pub(crate) struct Decision {
     pub(crate) paths: Paths,
     /// Values outside all regions that are dropped and replayed all the same, sorted.
     pub(crate) evicted: Vec<StorageId>,
+    /// Which of the planner's orders of passes it is for.
+    pub(crate) order: usize,
 }
 
 impl Decision {
     /// A decision by regions alone.
     pub(crate) fn of_paths(paths: Paths) -> Self {
-        Self { paths, evicted: Vec::new() }
+        Self { paths, evicted: Vec::new(), order: 0 }
+    }
+
+    /// The same in another order of passes.
+    pub(crate) fn in_order(&self, order: usize) -> Self {
+        Self { order, ..self.clone() }
     }
 }

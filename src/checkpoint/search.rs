@@ -47,12 +47,15 @@ const PATIENCE: usize = 12;
 const STEPS: usize = 128;
 
 /// Every decision worth choosing: each one with less memory is dearer. Sorted
-/// by cost; the first keeps everything.
+/// by cost; the first keeps everything. Each decision is tried in each of
+/// `orders` orders of passes, which are candidates of their own: an order may
+/// take less memory and repeat more.
 ///
 /// # Errors
 /// Those of evaluating the first decision, which keeps everything.
 pub(crate) fn search(
     facts: &Facts<'_>,
+    orders: usize,
     evaluate: &mut dyn FnMut(&Decision) -> Result<Evaluated>,
 ) -> Result<Vec<Candidate>> {
     let mut search = Search { facts, evaluate, found: Vec::new(), spent: 0 };
@@ -61,9 +64,11 @@ pub(crate) fn search(
         if search.spent > EFFORT_FOR_REGIONS {
             break;
         }
-        let tried = search.add(decision);
-        if index == 0 {
-            tried?;
+        for order in 0..orders {
+            let tried = search.add(decision.in_order(order));
+            if index == 0 {
+                tried?;
+            }
         }
     }
     for start in search.starts() {
@@ -104,7 +109,8 @@ impl Search<'_> {
         let cheapest = (0..self.found.len())
             .filter(|&c| self.found[c].live_bytes <= middle)
             .min_by(|&a, &b| self.found[a].cost_ns.total_cmp(&self.found[b].cost_ns));
-        let mut starts = vec![0];
+        let all = self.found.iter().map(|c| c.decision.order).max().unwrap_or(0);
+        let mut starts: Vec<usize> = (0..=all).collect();
         starts.extend([Some(lowest), cheapest].into_iter().flatten());
         starts.sort_unstable();
         starts.dedup();

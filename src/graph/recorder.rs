@@ -127,7 +127,8 @@ impl Recorder {
     /// value before the run; writes commit once per run.
     ///
     /// # Errors
-    /// [`Error::Argument`] if this recording uses another [`Params`] already.
+    /// [`Error::Argument`] if this recording uses another [`Params`] already;
+    /// [`Error::StateConflict`] if the name stood for state of another type before.
     pub fn param(&self, param: &Param) -> Result<Tensor> {
         let mut rec = self.open("param")?;
         if rec.params.as_ref().is_some_and(|p| !p.is_same(param.params())) {
@@ -141,7 +142,19 @@ impl Recorder {
         rec.params.get_or_insert_with(|| param.params().clone());
         let ty = param.ty().clone();
         let id = match rec.states.get(param.name()) {
-            Some(&(_, id)) => id,
+            Some(&(index, id)) => {
+                let existing = rec.graph.states[index].ty.clone();
+                if existing != ty {
+                    return Err(Error::StateConflict {
+                        name: param.name().to_owned(),
+                        existing_dtype: existing.dtype,
+                        existing_shape: existing.shape,
+                        dtype: ty.dtype,
+                        shape: ty.shape,
+                    });
+                }
+                id
+            }
             None => {
                 let index = rec.graph.states.len();
                 rec.graph.states.push(StateInfo {
@@ -202,8 +215,12 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Shape`] if `loss` is not a scalar, [`Error::NoGradient`] if an
-    /// op between has no gradient.
+    /// op between has no gradient, [`Error::OtherRecording`] for tensors of another recording.
     pub fn gradients(&self, loss: &Tensor, wrt: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if !self.is_same(loss.recorder()) {
+            return Err(Error::OtherRecording { op: "gradients", operand: 0 });
+        }
+        drop(self.open("gradients")?);
         crate::grad::gradients(loss, wrt)
     }
 
@@ -279,7 +296,10 @@ impl Recorder {
     }
 
     pub(crate) fn set_name(&self, id: ValueId, name: &str) {
-        lock(&self.inner).graph.values[id.index()].name = Some(name.to_owned());
+        // The values of a recording that was planned are gone.
+        if let Some(value) = lock(&self.inner).graph.values.get_mut(id.index()) {
+            value.name = Some(name.to_owned());
+        }
     }
 
     /// The name given to a tensor by [`Tensor::named`].

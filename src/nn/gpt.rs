@@ -51,7 +51,7 @@ impl GptConfig {
             width,
             heads,
             layers,
-            hidden: 4 * width,
+            hidden: width.saturating_mul(4),
             activation: Activation::Gelu,
             fused_qkv: false,
             dropout: 0.0,
@@ -97,7 +97,7 @@ impl TransformerBlock {
         let linear = |suffix: &str, inputs, outputs| Linear::new(params, &dotted(name, suffix), inputs, outputs, true);
         let ln_1 = LayerNorm::new(params, &dotted(name, "ln_1"), width)?;
         let projections = if config.fused_qkv {
-            Projections::Fused(linear("attn.qkv", width, 3 * width)?)
+            Projections::Fused(linear("attn.qkv", width, width.saturating_mul(3))?)
         } else {
             Projections::Separate {
                 q: linear("attn.q", width, width)?,

@@ -37,7 +37,7 @@ impl Op for Cat {
 
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let mut ty = inputs[0].clone();
-        ty.shape.0[self.axis] = inputs.iter().map(|t| t.shape.0[self.axis]).sum();
+        ty.shape.0[self.axis] = inputs.iter().fold(0, |sum: usize, t| sum.saturating_add(t.shape.0[self.axis]));
         Ok(vec![ty])
     }
 

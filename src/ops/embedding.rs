@@ -11,7 +11,7 @@
 
 use super::reduce::{specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, Shape, TensorType};
+use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -152,7 +152,7 @@ impl Tensor {
             return Err(Error::Shape { op: OP, shapes, detail: "the table has no rows".into() });
         }
         let mut shape = ids.dims().to_vec();
-        let flat = ids.reshape([shape.iter().product::<usize>()])?;
+        let flat = ids.reshape([count(&shape)])?;
         shape.push(columns);
         self.apply_with(Embedding, &[&flat])?.reshape(Shape(shape))
     }

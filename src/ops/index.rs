@@ -11,7 +11,7 @@
 //! The gradient of the last three keeps `g` where `x` was kept.
 
 use super::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op, Scalar};
-use crate::dtype::{DType, Shape, TensorType};
+use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
 use crate::graph::{Recorder, Tensor};
 use crate::shared::Shared;
@@ -46,7 +46,7 @@ impl ElementwiseOp for Iota {
         format!("{} / {} % {}", call.index, call.words[0], call.words[1])
     }
     fn words(&self) -> Vec<u32> {
-        let inner: u64 = self.shape.0[self.axis + 1..].iter().map(|&d| d as u64).product();
+        let inner = count(&self.shape.0[self.axis + 1..]) as u64;
         let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         vec![narrow(inner), narrow(self.shape.0[self.axis] as u64)]
     }

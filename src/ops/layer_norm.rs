@@ -24,7 +24,7 @@
 
 use super::reduce::{column_sums, specialised, split_chunks, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -308,7 +308,7 @@ impl Tensor {
             Ok(given.clone())
         };
         let (weight, bias) = (operand(weight, 1, 1.0)?, operand(bias, 2, 0.0)?);
-        let rows: usize = self.dims()[..self.rank() - 1].iter().product();
+        let rows = count(&self.dims()[..self.rank() - 1]);
         let y = self.reshape([rows, columns])?.apply_with(LayerNorm { eps }, &[&weight, &bias])?;
         y.reshape(self.shape().clone())
     }

@@ -24,8 +24,8 @@ mod reduce;
 mod reshape;
 mod select;
 mod slice;
-mod split;
 mod softmax;
+mod split;
 mod unary;
 
 pub use binary::Scalar;

@@ -2,7 +2,7 @@
 //! All are views and cost nothing; the gradient is the inverse view.
 
 use super::{GradientCall, Lowering, Op, ViewOp};
-use crate::dtype::{Layout, Shape, TensorType};
+use crate::dtype::{Layout, Shape, TensorType, count};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 
@@ -138,7 +138,7 @@ impl Tensor {
             });
         }
         let dims = self.dims();
-        let joined = dims[first..=last].iter().product();
+        let joined = count(&dims[first..=last]);
         self.reshape([&dims[..first], &[joined], &dims[last + 1..]].concat())
     }
 

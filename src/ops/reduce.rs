@@ -25,7 +25,7 @@ use super::{
     CallOperand, ElementCall, ElementwiseOp, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering,
     Op,
 };
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -387,8 +387,7 @@ impl Tensor {
             while axis > 0 && (mask[axis - 1] || dims[axis - 1] == 1) {
                 axis -= 1;
             }
-            let [outer, reduced, inner] =
-                [&dims[..axis], &dims[axis..=last], &dims[last + 1..]].map(|d| d.iter().product::<usize>());
+            let [outer, reduced, inner] = [&dims[..axis], &dims[axis..=last], &dims[last + 1..]].map(count);
             x = x.reshape([outer, reduced, inner])?.apply(op)?;
             dims[axis..=last].fill(1);
         }
@@ -411,7 +410,8 @@ impl Tensor {
 
     /// The number of elements behind each element of the result.
     fn reduced_count(&self, mask: &[bool]) -> usize {
-        self.dims().iter().zip(mask).filter(|(_, reduced)| **reduced).map(|(&d, _)| d).product()
+        let reduced = self.dims().iter().zip(mask).filter(|(_, reduced)| **reduced).map(|(&d, _)| d);
+        count(&reduced.collect::<Vec<_>>())
     }
 
     /// The sum over `axes` (all axes if the list is empty; negative ones count
@@ -542,7 +542,7 @@ impl Tensor {
         self.expect_some(op.name(), &mask)?;
         let axis = self.axis(op.name(), axis)?;
         let dims = self.dims();
-        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(|d| d.iter().product::<usize>());
+        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(count);
         self.reshape([outer, dims[axis], inner])?.apply(op)?.reshape(self.reduced_dims(&mask, keep))
     }
 }

@@ -22,7 +22,7 @@
 
 use super::reduce::{specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
-use crate::dtype::{DType, TensorType};
+use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -171,7 +171,7 @@ impl Tensor {
         self.expect_float(op.name(), 0)?;
         let axis = self.axis(op.name(), axis)?;
         let dims = self.dims();
-        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(|d| d.iter().product::<usize>());
+        let [outer, inner] = [&dims[..axis], &dims[axis + 1..]].map(count);
         self.reshape([outer, dims[axis], inner])?.apply(op)?.reshape(self.shape().clone())
     }
 }

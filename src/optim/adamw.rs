@@ -56,7 +56,12 @@ impl AdamW {
             if (0.0..1.0).contains(&value) {
                 Ok(())
             } else {
-                Err(Error::Argument { op: "adamw", argument, value: value.to_string(), detail: "expected 0 <= beta < 1".into() })
+                Err(Error::Argument {
+                    op: "adamw",
+                    argument,
+                    value: value.to_string(),
+                    detail: "expected 0 <= beta < 1".into(),
+                })
             }
         };
         unit("beta1", config.beta1)?;

@@ -34,13 +34,14 @@ impl Gradients {
         let recorder = loss.recorder();
         let Some(params) = recorder.params() else { return Ok(Self { entries: Vec::new() }) };
         let used: Vec<String> = recorder.with_graph(|g| {
-            g.states.iter().filter(|s| s.category == Category::Parameter && s.ty.dtype.is_float()).map(|s| s.name.clone()).collect()
+            g.states
+                .iter()
+                .filter(|s| s.category == Category::Parameter && s.ty.dtype.is_float())
+                .map(|s| s.name.clone())
+                .collect()
         });
-        let trained: Vec<Param> = params
-            .all()
-            .into_iter()
-            .filter(|p| used.iter().any(|name| name == p.name()))
-            .collect();
+        let trained: Vec<Param> =
+            params.all().into_iter().filter(|p| used.iter().any(|name| name == p.name())).collect();
         Self::with_respect_to(loss, &trained)
     }
 

@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
                 StorageKind::Constant(i) => self.plan.constants.get(i as usize) == Some(&Some(*at)),
                 StorageKind::State(i) => at.space == Space::State(i) && at.offset == 0,
             };
-            if !place_fits || at.bytes != storage.bytes || at.offset % self.align() != 0 {
+            if !place_fits || at.bytes != storage.bytes || !at.offset.is_multiple_of(self.align()) {
                 return fail(instance.first as usize, format!("{} lies at {at:?}", storage.name));
             }
             if at.bytes > self.profile.max_binding_bytes {
@@ -176,7 +176,7 @@ impl<'a> Checker<'a> {
             if pass.uniforms.is_empty() {
                 continue;
             }
-            if dispatch.uniform_offset % self.align() != 0 {
+            if !dispatch.uniform_offset.is_multiple_of(self.align()) {
                 return fail(index, format!("the words of {} begin at {}", pass.name, dispatch.uniform_offset));
             }
             let (words, _) = *ranges.entry(dispatch.uniform_offset).or_insert((&pass.uniforms, index));
@@ -338,7 +338,7 @@ impl<'a> Checker<'a> {
             if let Some(found) = self.lies_elsewhere(output.instance) {
                 return fail(end, format!("the output {} is not there at the end: {found}", info.name));
             }
-            if std::mem::replace(&mut placed[output.output as usize], true) || output.slot_offset % 4 != 0 {
+            if std::mem::replace(&mut placed[output.output as usize], true) || !output.slot_offset.is_multiple_of(4) {
                 return fail(end, format!("the output {} has slot offset {}", info.name, output.slot_offset));
             }
             self.last_use[output.instance.0 as usize] = end;
@@ -349,7 +349,10 @@ impl<'a> Checker<'a> {
         }
         ranges.sort_unstable();
         let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-        if !apart || ranges.iter().any(|r| r.1 > self.plan.slot_bytes) || self.plan.slot_bytes % self.align() != 0 {
+        if !apart
+            || ranges.iter().any(|r| r.1 > self.plan.slot_bytes)
+            || !self.plan.slot_bytes.is_multiple_of(self.align())
+        {
             return fail(end, "outputs do not fit into their slot".to_owned());
         }
         Ok(())

@@ -24,21 +24,18 @@ mod build;
 mod check;
 mod order;
 mod place;
+mod planner;
 mod report;
 mod schedule;
 
 pub use check::check;
 pub use report::{LiveBytes, Report};
 
-use crate::checkpoint::facts::Facts;
-use crate::checkpoint::paths::Paths;
-use crate::checkpoint::search::{Candidate, Evaluated, search};
-use crate::checkpoint::{ByteSize, Decision, Policy, candidates, replay};
+use crate::checkpoint::{Policy, candidates};
 use crate::error::{Error, Result};
-use crate::fuse::program::{PassId, Phase, Program, StorageId};
+use crate::fuse::program::{PassId, Program, StorageId};
 use crate::profile::DeviceProfile;
-use build::{Fixed, Placed};
-use schedule::{Measure, Schedule};
+use planner::Planner;
 
 /// Which memory a binding lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -225,155 +222,4 @@ pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Resu
         check(program, &plan, profile)?;
     }
     Ok(plan)
-}
-
-/// The state, and this share of what a plan takes besides.
-fn share_of(none: &PeakBytes, share: f64) -> u64 {
-    let beyond = none.total() - none.state;
-    let allowed = if share >= 1.0 { beyond } else { (beyond as f64 * share).floor() as u64 };
-    none.state.saturating_add(allowed)
-}
-
-struct Planner<'p> {
-    facts: Facts<'p>,
-    fixed: Fixed,
-    /// Orders of the passes to choose from.
-    orders: Vec<Vec<u32>>,
-}
-
-impl<'p> Planner<'p> {
-    fn new(program: &'p Program, profile: &DeviceProfile) -> Result<Self> {
-        let facts = Facts::new(program, profile)?;
-        let fixed = Fixed::new(&facts, profile)?;
-        let mut orders = vec![order::recorded(&facts), order::eager(&facts)];
-        orders.dedup();
-        Ok(Self { facts, fixed, orders })
-    }
-
-    /// Schedules a decision in the order with the lowest peak.
-    fn schedule(&self, decision: &Decision) -> Result<(Schedule, Measure)> {
-        let mut best: Option<(Schedule, Measure)> = None;
-        for order in &self.orders {
-            let trace = replay::replay(&self.facts, order, decision)?;
-            let schedule = schedule::schedule(&self.facts, trace)?;
-            let measure = schedule.measure(&self.facts);
-            let key = |m: &Measure| (m.live_bytes, m.activation_bytes);
-            if best.as_ref().is_none_or(|(_, b)| key(&measure) < key(b)) {
-                best = Some((schedule, measure));
-            }
-        }
-        best.ok_or_else(|| Error::PlanCheck { dispatch: 0, detail: "no order".to_owned() })
-    }
-
-    fn place(&self, schedule: &Schedule, measure: &Measure) -> Placed {
-        self.fixed.place(&self.facts, schedule, measure.live_bytes)
-    }
-
-    fn finish(&self, scheduled: &(Schedule, Measure), placed: &Placed, policy: &Policy) -> Result<Plan> {
-        let (schedule, measure) = scheduled;
-        build::build(&self.facts, &self.fixed, schedule, measure, placed, policy.to_string())
-    }
-
-    fn plan_fixed(&self, policy: &Policy, decision: &Decision) -> Result<Plan> {
-        let scheduled = self.schedule(decision)?;
-        let placed = self.place(&scheduled.0, &scheduled.1);
-        let mut plan = self.finish(&scheduled, &placed, policy)?;
-        if *policy != Policy::None {
-            let keeps_all = Decision::of_paths(Paths::flat(self.facts.program));
-            let (_, none) = self.schedule(&keeps_all)?;
-            plan.notes.extend(report::gain_note(&scheduled.1, &none));
-        }
-        Ok(plan)
-    }
-
-    fn plan_budget(&self, policy: &Policy) -> Result<Plan> {
-        let keeps_all = Decision::of_paths(Paths::flat(self.facts.program));
-        let scheduled = self.schedule(&keeps_all)?;
-        let placed = self.place(&scheduled.0, &scheduled.1);
-        let none = self.fixed.peak_with(placed.placement.total());
-        let budget = match *policy {
-            Policy::Budget(size) => size.bytes(),
-            Policy::BudgetFraction(share) => share_of(&none, share),
-            _ => u64::MAX,
-        };
-        // Nothing is cheaper than to replay nothing: the search would choose it.
-        if none.total() <= budget {
-            return self.finish(&scheduled, &placed, policy);
-        }
-        let candidates = search(&self.facts, &mut |decision| self.evaluate(decision))?;
-        // The cheapest that fits; of equals the one with the smaller peak.
-        for candidate in &candidates {
-            if self.peak_at_least(candidate.live_bytes) > budget {
-                continue;
-            }
-            let scheduled = self.schedule(&candidate.decision)?;
-            let placed = self.place(&scheduled.0, &scheduled.1);
-            if self.fixed.peak_with(placed.placement.total()).total() <= budget {
-                let mut plan = self.finish(&scheduled, &placed, policy)?;
-                if let Policy::BudgetFraction(_) = policy {
-                    plan.notes.push(format!("the budget is {budget} bytes ({})", ByteSize::new(budget)));
-                }
-                return Ok(plan);
-            }
-        }
-        Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&candidates)? })
-    }
-
-    /// A bound that no placement undercuts: blocks end at the last used byte,
-    /// a little before the rounded end that live bytes count.
-    fn peak_at_least(&self, live_bytes: u64) -> u64 {
-        let rounding = live_bytes / 64 + 4096;
-        self.fixed.peak_with(live_bytes.saturating_sub(rounding)).total()
-    }
-
-    fn least_budget(&self, candidates: &[Candidate]) -> Result<u64> {
-        let mut least = u64::MAX;
-        for candidate in candidates.iter().rev() {
-            if self.peak_at_least(candidate.live_bytes) < least {
-                let (schedule, measure) = self.schedule(&candidate.decision)?;
-                let arena = self.place(&schedule, &measure).placement.total();
-                least = least.min(self.fixed.peak_with(arena).total());
-            }
-        }
-        Ok(least)
-    }
-
-    fn evaluate(&self, decision: &Decision) -> Result<Evaluated> {
-        let (schedule, measure) = self.schedule(decision)?;
-        Ok(Evaluated {
-            live_bytes: measure.live_bytes,
-            cost_ns: measure.cost_ns,
-            effort: schedule.order.len() * self.orders.len(),
-            saved_at_peak: self.saved_at(&schedule, measure.peak_at),
-        })
-    }
-
-    /// Values made in forward, needed by no forward pass any more at `dispatch`
-    /// but read later, that could be made again.
-    fn saved_at(&self, schedule: &Schedule, dispatch: u32) -> Vec<StorageId> {
-        let facts = &self.facts;
-        let mut needed_in_forward = vec![0_u32; schedule.lives.len()];
-        for at in dispatch as usize..schedule.order.len() {
-            let step = schedule.step(at);
-            let pass = &facts.program.passes[step.pass as usize];
-            if pass.phase == Phase::Forward && !step.replay {
-                let begin = step.first_operand as usize;
-                for &read in &schedule.trace.reads[begin..begin + pass.operands.len()] {
-                    if let Some(needed) = needed_in_forward.get_mut(read as usize) {
-                        *needed = at as u32;
-                    }
-                }
-            }
-        }
-        let mut saved: Vec<StorageId> = Vec::new();
-        for (instance, life) in schedule.lives.iter().enumerate().skip(facts.externals.len()) {
-            let storage = schedule.trace.storage[instance] as usize;
-            let original = !schedule.trace.steps[schedule.trace.born[instance] as usize].replay;
-            let spans = life.first < dispatch && dispatch < life.last && needed_in_forward[instance] == 0;
-            if original && spans && facts.remakable(storage) && !facts.handed_back[storage] {
-                saved.push(StorageId(storage as u32));
-            }
-        }
-        saved
-    }
 }

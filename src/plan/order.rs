@@ -40,7 +40,8 @@ struct Eager<'a> {
     /// Backward passes that read nothing made in backward: they could run at
     /// any time, so they run when first demanded.
     lazy: Vec<bool>,
-    /// Readers that have not run yet, late ones included.
+    /// Readers that have not run yet. Late ones do not count: state is written
+    /// as soon as it can be.
     readers_left: Vec<u32>,
 }
 
@@ -52,9 +53,7 @@ impl<'a> Eager<'a> {
             let p = &program.passes[pass as usize];
             let waits_for_gradient = p.operands.iter().filter_map(|o| o.read()).any(|s| {
                 let producer = facts.producer[s.index()];
-                producer != NONE
-                    && program.passes[producer as usize].phase != Phase::Forward
-                    && !lazy[producer as usize]
+                producer != NONE && program.passes[producer as usize].phase != Phase::Forward
             });
             let demanded = p
                 .operands
@@ -63,7 +62,9 @@ impl<'a> Eager<'a> {
                 .all(|s| !facts.readers_of(s.index()).is_empty() && !facts.handed_back[s.index()]);
             lazy[pass as usize] = p.phase == Phase::Backward && !waits_for_gradient && demanded;
         }
-        let readers_left = (0..program.storages.len()).map(|s| facts.readers_of(s).len() as u32).collect();
+        let early = |r: &&u32| !facts.late[**r as usize];
+        let readers_left =
+            (0..program.storages.len()).map(|s| facts.readers_of(s).iter().filter(early).count() as u32).collect();
         Self {
             facts,
             order: Vec::with_capacity(recorded.len()),
@@ -74,9 +75,22 @@ impl<'a> Eager<'a> {
     }
 
     /// Runs a pass, what it demands of lazy passes first, and afterwards
-    /// everything that can now run without taking memory.
+    /// everything that can now run without taking memory. Passes that wait for
+    /// the same gradient and are free to run go before it: a weight's gradient
+    /// frees an activation before the next activation's gradient is made.
     fn run(&mut self, pass: u32) {
         let mut hoisted = vec![(pass, pass)];
+        let program = self.facts.program;
+        if program.passes[pass as usize].phase == Phase::Backward {
+            let gradients = program.passes[pass as usize].operands.iter().filter_map(|o| o.read()).filter(|s| {
+                let producer = self.facts.producer[s.index()];
+                producer != NONE && program.passes[producer as usize].phase == Phase::Backward
+            });
+            let mut siblings: Vec<u32> =
+                gradients.flat_map(|s| self.facts.readers_of(s.index()).iter().copied()).collect();
+            siblings.sort_unstable_by(|a, b| b.cmp(a));
+            hoisted.extend(siblings.into_iter().filter(|&s| s != pass).map(|sibling| (sibling, pass)));
+        }
         while let Some((next, cause)) = hoisted.pop() {
             if self.done[next as usize] || (next != pass && !self.free_to_run(next, cause)) {
                 continue;

@@ -91,31 +91,32 @@ pub(crate) fn place(units: &[Unit], limit: BlockLimit, live_bytes: u64) -> Place
         return best;
     }
     // Lengths end at the last used byte; the bound is in rounded sizes.
-    let reached = |p: &Placement| p.total() <= live_bytes;
-    let mut best_order: Vec<u32> = Vec::new();
+    let mut starts: Vec<(u64, Vec<u32>)> = Vec::new();
     for order in orders(units) {
-        if reached(&best) {
+        if best.total() <= live_bytes {
             return best;
         }
         let tried = scan(units, &order, limit);
-        if tried.total() < best.total() || best_order.is_empty() {
-            best_order = order;
-        }
+        starts.push((tried.total(), order));
         if tried.total() < best.total() {
             best = tried;
         }
     }
-    repair(units, best_order, best, live_bytes)
+    starts.sort_by_key(|&(total, _)| total);
+    let tries = (REPAIR_EFFORT / (units.len() * units.len()).max(1)).clamp(REPAIRS_AT_LEAST, REPAIRS_AT_MOST);
+    for (_, order) in starts {
+        best = repair(units, order, best, live_bytes, tries / 4);
+    }
+    best
 }
 
-/// Improves the best order: what sticks out gets the first choice, or two
-/// units trade places. Worse orders are not gone on from. The numbers come from
-/// a generator with a fixed seed: the same units give the same placement.
-fn repair(units: &[Unit], mut order: Vec<u32>, mut best: Placement, live_bytes: u64) -> Placement {
+/// Improves an order: what sticks out gets the first choice, or two units trade
+/// places. Worse orders are not gone on from. The numbers come from a generator
+/// with a fixed seed: the same units give the same placement.
+fn repair(units: &[Unit], mut order: Vec<u32>, mut best: Placement, live_bytes: u64, tries: usize) -> Placement {
     if order.len() < 2 {
         return best;
     }
-    let tries = (REPAIR_EFFORT / (units.len() * units.len())).clamp(REPAIRS_AT_LEAST, REPAIRS_AT_MOST);
     let mut current = scan(units, &order, best.limit);
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |n: usize| {
@@ -311,7 +312,7 @@ impl Gaps {
     fn free(&mut self, mut begin: u64, mut size: u64) {
         let before = self.by_address.range(..begin).next_back().map(|(&b, &s)| (b, s));
         if let Some((b, s)) = before {
-            if b + s == begin && begin % self.limit.stride != 0 {
+            if b + s == begin && !begin.is_multiple_of(self.limit.stride) {
                 self.remove(b, s);
                 begin = b;
                 size += s;
@@ -319,7 +320,7 @@ impl Gaps {
         }
         let after = self.by_address.get(&(begin + size)).copied();
         if let Some(s) = after {
-            if (begin + size) % self.limit.stride != 0 {
+            if !(begin + size).is_multiple_of(self.limit.stride) {
                 self.remove(begin + size, s);
                 size += s;
             }

@@ -5,7 +5,6 @@ use std::fmt;
 use crate::checkpoint::ByteSize;
 use crate::checkpoint::facts::round_up;
 use crate::fuse::program::{Category, Operand, Phase, Program};
-use crate::plan::schedule::Measure;
 use crate::plan::{Instance, Plan, Space};
 
 /// Bytes in use during one dispatch, by what they are for.
@@ -74,17 +73,17 @@ impl LiveBytes {
     }
 }
 
-/// Says so if a policy needs as much memory as keeping everything.
-pub(super) fn gain_note(measure: &Measure, none: &Measure) -> Option<String> {
-    if measure.live_bytes < none.live_bytes {
+/// Says so if a plan has as many bytes alive at its peak as one that keeps everything.
+pub(super) fn gain_note(plan: &Plan, none_live_bytes: u64) -> Option<String> {
+    if plan.live_peak_bytes < none_live_bytes {
         return None;
     }
     Some(format!(
         "this policy gains nothing: {} are alive at its peak, {} under policy none, {} passes are replayed; \
          no segment makes more in its interior than it reads and leaves at its boundary",
-        ByteSize::new(measure.live_bytes),
-        ByteSize::new(none.live_bytes),
-        measure.replays
+        ByteSize::new(plan.live_peak_bytes),
+        ByteSize::new(none_live_bytes),
+        plan.replayed_passes
     ))
 }
 

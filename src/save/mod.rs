@@ -63,7 +63,8 @@ impl Params {
             };
             let known = self.get(name).map(|p| (p.ty().dtype, p.category()));
             // A truth value is stored as a word.
-            let dtype = if dtype == DType::U32 && known.is_some_and(|(d, _)| d == DType::Bool) { DType::Bool } else { dtype };
+            let dtype =
+                if dtype == DType::U32 && known.is_some_and(|(d, _)| d == DType::Bool) { DType::Bool } else { dtype };
             let category = known.map_or(crate::fuse::program::Category::Parameter, |(_, c)| c);
             states.push(StateData {
                 name: name.to_owned(),

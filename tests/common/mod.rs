@@ -1,5 +1,6 @@
 //! Pieces that several test binaries share.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod catalogue;
 pub(crate) mod engine;
 pub(crate) mod naive;

@@ -112,7 +112,7 @@ fn nested_segments_rebuild_interiors_only_while_needed() {
     let flat = planned(&program, "every:1").unwrap();
     assert_eq!(plan.dispatches, flat.dispatches);
     // Each level ends in the next one, so all are rebuilt at once: no gain.
-    assert!(plan.peak.arena <= planned(&program, "none").unwrap().peak.arena);
+    assert!(plan.notes[0].contains("gains nothing"));
 }
 
 /// An inner segment followed by something in the outer one that needs its output.

@@ -68,3 +68,18 @@ fn figures() {
     measure("mlp 32, batch 2048", &mlp(32, 256, 4, 2048, true), &POLICIES);
     measure("mlp 32 without segments", &mlp(32, 256, 4, 2048, false), &POLICIES);
 }
+
+#[test]
+#[ignore = "prints figures"]
+fn placement_gaps() {
+    let policies = ["none", "segments", "every:2", "every:3", "every:4", "sqrt"];
+    for (blocks, width, ratio, rows) in
+        [(8, 1024, 4, 8), (8, 1024, 4, 512), (8, 1024, 4, 1024), (12, 512, 3, 700), (5, 300, 7, 123)]
+    {
+        measure(&format!("mlp {blocks} {width} {ratio} {rows}"), &mlp(blocks, width, ratio, rows, true), &policies);
+    }
+    for (layers, width, batch) in [(4, 128, 8), (12, 128, 8), (6, 384, 2), (3, 96, 3)] {
+        let size = Gpt { layers, width, batch, nested: layers == 3, ..Gpt::TWELVE };
+        measure(&format!("gpt {layers} {width} {batch}"), &gpt(size), &policies);
+    }
+}

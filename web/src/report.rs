@@ -8,6 +8,7 @@ use wasm_bindgen_futures::JsFuture;
 use web_time::Instant;
 
 use crate::checks;
+use crate::page::text_of;
 
 /// A check's way to speak while it runs. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -40,37 +41,24 @@ impl Reporter {
     /// # Errors
     /// No stretch is under way, or the server did not take the mark.
     pub(crate) async fn end_flat(&self) -> Result<u64, String> {
-        self.send(&json!({ "phase": "end-flat" }))
-            .await
-            .map(resident_bytes)
+        self.send(&json!({ "phase": "end-flat" })).await.map(resident_bytes)
     }
 
     async fn send(&self, message: &Value) -> Result<Value, String> {
-        let answer = JsFuture::from(self.post(message)?)
-            .await
-            .map_err(|error| text_of(&error))?;
+        let answer = JsFuture::from(self.post(message)?).await.map_err(|error| text_of(&error))?;
         let text = js_sys::JSON::stringify(&answer).map_err(|error| text_of(&error))?;
         serde_json::from_str(&String::from(text)).map_err(|error| error.to_string())
     }
 
     fn post(&self, message: &Value) -> Result<Promise, String> {
         let message = js_sys::JSON::parse(&message.to_string()).map_err(|error| text_of(&error))?;
-        let answer = self
-            .send
-            .call1(&JsValue::NULL, &message)
-            .map_err(|error| text_of(&error))?;
-        answer
-            .dyn_into()
-            .map_err(|other| format!("report returned {}", text_of(&other)))
+        let answer = self.send.call1(&JsValue::NULL, &message).map_err(|error| text_of(&error))?;
+        answer.dyn_into().map_err(|other| format!("report returned {}", text_of(&other)))
     }
 }
 
 fn resident_bytes(answer: Value) -> u64 {
     answer["resident_bytes"].as_u64().unwrap_or(0)
-}
-
-fn text_of(value: &JsValue) -> String {
-    format!("{value:?}")
 }
 
 /// Runs the checks whose names begin with `only` (all, if it is empty).

@@ -55,10 +55,7 @@ const FIREFOX_PREFERENCES: [(&str, &str); 26] = [
     ("browser.safebrowsing.malware.enabled", "false"),
     ("browser.safebrowsing.phishing.enabled", "false"),
     ("browser.region.update.enabled", "false"),
-    (
-        "browser.tabs.remote.separatePrivilegedContentProcess",
-        "false",
-    ),
+    ("browser.tabs.remote.separatePrivilegedContentProcess", "false"),
     ("datareporting.policy.dataSubmissionEnabled", "false"),
     ("datareporting.healthreport.uploadEnabled", "false"),
     ("toolkit.telemetry.enabled", "false"),
@@ -124,17 +121,10 @@ pub(crate) fn run(
     let left = running.stop();
     let verdict = verdict.map_err(|error| {
         let name = browser.name();
-        format!(
-            "{name}: {error}\n{}\n{}",
-            session.progress(),
-            tail(name, &profile.stderr())
-        )
+        format!("{name}: {error}\n{}\n{}", session.progress(), tail(name, &profile.stderr()))
     })?;
     if left > 0 {
-        return Err(format!(
-            "{left} processes of {} would not end",
-            browser.name()
-        ));
+        return Err(format!("{left} processes of {} would not end", browser.name()));
     }
     Ok(verdict)
 }
@@ -150,16 +140,10 @@ fn watch(running: &mut Supervised, session: &Session, limit: Duration) -> Result
         }
         let elapsed = start.elapsed();
         if elapsed >= limit {
-            return Err(format!(
-                "stopped at the time limit of {} s",
-                limit.as_secs()
-            ));
+            return Err(format!("stopped at the time limit of {} s", limit.as_secs()));
         }
         if elapsed >= OPENING_LIMIT && !session.was_opened() {
-            return Err(format!(
-                "never opened the page in {} s",
-                OPENING_LIMIT.as_secs()
-            ));
+            return Err(format!("never opened the page in {} s", OPENING_LIMIT.as_secs()));
         }
         session.sample();
         std::thread::sleep(SAMPLE_EVERY);
@@ -171,17 +155,9 @@ fn watch(running: &mut Supervised, session: &Session, limit: Duration) -> Result
 ///
 /// # Errors
 /// As [`run`], or no picture was made.
-pub(crate) fn screenshot(
-    paths: &Paths,
-    url: &str,
-    picture: &Path,
-    settle: Duration,
-) -> Result<(), String> {
+pub(crate) fn screenshot(paths: &Paths, url: &str, picture: &Path, settle: Duration) -> Result<(), String> {
     let profile = Profile::new(Browser::Chromium)?;
-    let extra = [
-        format!("--screenshot={}", picture.display()),
-        "--hide-scrollbars".to_owned(),
-    ];
+    let extra = [format!("--screenshot={}", picture.display()), "--hide-scrollbars".to_owned()];
     let command = command(paths, Browser::Chromium, &profile, &extra, url)?;
     println!("$ {}", line_of(&command));
     drop(fs::remove_file(picture));
@@ -191,10 +167,7 @@ pub(crate) fn screenshot(
         return Ok(());
     }
     let status = status.map_or_else(|| "stopped at its time limit".to_owned(), |s| s.to_string());
-    Err(format!(
-        "no picture: {status}\n{}",
-        tail("chromium", &profile.stderr())
-    ))
+    Err(format!("no picture: {status}\n{}", tail("chromium", &profile.stderr())))
 }
 
 fn start(command: &Command, profile: &Profile) -> Result<Supervised, String> {
@@ -202,16 +175,8 @@ fn start(command: &Command, profile: &Profile) -> Result<Supervised, String> {
     Supervised::start(command, Stdio::null(), stderr.into())
 }
 
-fn command(
-    paths: &Paths,
-    browser: Browser,
-    profile: &Profile,
-    extra: &[String],
-    url: &str,
-) -> Result<Command, String> {
-    let program = browser
-        .program()
-        .ok_or_else(|| format!("no {} on the path", browser.name()))?;
+fn command(paths: &Paths, browser: Browser, profile: &Profile, extra: &[String], url: &str) -> Result<Command, String> {
+    let program = browser.program().ok_or_else(|| format!("no {} on the path", browser.name()))?;
     let mut command = Command::new(program);
     match browser {
         Browser::Chromium => {
@@ -220,9 +185,7 @@ fn command(
             command.args(CHROMIUM_FLAGS).arg(user_data);
         }
         Browser::Firefox => {
-            command
-                .args(["--headless", "--no-remote", "--profile"])
-                .arg(&profile.0);
+            command.args(["--headless", "--no-remote", "--profile"]).arg(&profile.0);
             command.env("MOZ_CRASHREPORTER_DISABLE", "1");
             if let Some((name, value)) = vulkan::software_driver() {
                 command.env(name, value);
@@ -242,16 +205,10 @@ fn tail(name: &str, file: &Path) -> String {
     let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();
     // Without a desktop Chromium complains about the message bus, again and again.
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.contains(":ERROR:dbus/"))
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains(":ERROR:dbus/")).collect();
     let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
     if last.is_empty() {
         return format!("{name} printed nothing");
     }
-    format!(
-        "the last lines that {name} printed:\n  {}",
-        last.join("\n  ")
-    )
+    format!("the last lines that {name} printed:\n  {}", last.join("\n  "))
 }

@@ -33,21 +33,13 @@ pub(crate) struct Response {
 impl Response {
     /// A JSON document.
     pub(crate) fn json(text: String) -> Self {
-        Self {
-            status: "200 OK",
-            mime: "application/json",
-            body: text.into_bytes(),
-        }
+        Self { status: "200 OK", mime: "application/json", body: text.into_bytes() }
     }
 
     /// An error with a line that says what was wrong.
     pub(crate) fn error(status: &'static str, why: &str) -> Self {
         let body = format!("{why}\n").into_bytes();
-        Self {
-            status,
-            mime: "text/plain; charset=utf-8",
-            body,
-        }
+        Self { status, mime: "text/plain; charset=utf-8", body }
     }
 }
 
@@ -126,18 +118,11 @@ fn read_request(input: &mut impl BufRead) -> io::Result<Result<Request, Response
     let length = match length {
         Ok(length) if length <= MAX_BODY_BYTES => length,
         Ok(_) => {
-            return Ok(Err(Response::error(
-                "413 Content Too Large",
-                "the body is too long",
-            )));
+            return Ok(Err(Response::error("413 Content Too Large", "the body is too long")));
         }
         Err(_) => return bad("content-length is not a number"),
     };
-    let path = target
-        .split(['?', '#'])
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let path = target.split(['?', '#']).next().unwrap_or_default().to_owned();
     let method = method.to_owned();
     let mut body = vec![0; length];
     input.read_exact(&mut body)?;
@@ -156,11 +141,7 @@ pub(crate) fn file(folder: &Path, request: &Request) -> Response {
     };
     let path = folder.join(relative);
     match std::fs::read(&path) {
-        Ok(body) => Response {
-            status: "200 OK",
-            mime: mime(&path),
-            body,
-        },
+        Ok(body) => Response { status: "200 OK", mime: mime(&path), body },
         Err(_) => not_found(),
     }
 }
@@ -168,11 +149,7 @@ pub(crate) fn file(folder: &Path, request: &Request) -> Response {
 fn plain_path(path: &str) -> Option<PathBuf> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     let relative = path.strip_prefix('/')?;
-    let relative = Path::new(if relative.is_empty() {
-        "index.html"
-    } else {
-        relative
-    });
+    let relative = Path::new(if relative.is_empty() { "index.html" } else { relative });
     let plain = relative.components().all(|part| match part {
         Component::Normal(name) => !name.to_string_lossy().starts_with('.'),
         _ => false,
@@ -216,10 +193,7 @@ mod tests {
             assert_eq!(plain_path(path), None, "{path}");
         }
         assert_eq!(plain_path("/"), Some(PathBuf::from("index.html")));
-        assert_eq!(
-            plain_path("/a/b-c_1.wasm"),
-            Some(PathBuf::from("a/b-c_1.wasm"))
-        );
+        assert_eq!(plain_path("/a/b-c_1.wasm"), Some(PathBuf::from("a/b-c_1.wasm")));
     }
 
     #[test]
@@ -229,10 +203,7 @@ mod tests {
         let Ok(request) = request else {
             return Err(io::Error::other("refused"));
         };
-        assert_eq!(
-            (request.method.as_str(), request.path.as_str()),
-            ("POST", "/report")
-        );
+        assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/report"));
         assert_eq!(request.body, b"abc");
         Ok(())
     }
@@ -271,10 +242,7 @@ mod tests {
         let answer = fetch("/x.wasm")?;
         let text = String::from_utf8_lossy(&answer);
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-        assert!(
-            text.contains("Content-Type: application/wasm\r\n"),
-            "{text}"
-        );
+        assert!(text.contains("Content-Type: application/wasm\r\n"), "{text}");
         assert!(answer.ends_with(&[0, 1, 2]));
         assert!(fetch("/y.wasm")?.starts_with(b"HTTP/1.1 404"));
         std::fs::remove_dir_all(&folder)?;

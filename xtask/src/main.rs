@@ -114,30 +114,17 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
     needs.extend(args.screenshot.as_ref().map(|_| Need::Chromium));
     prepare(&paths, &needs)?;
     let deadline = Instant::now() + Duration::from_secs(3600);
-    let profile = if args.dev {
-        web::Profile::Dev
-    } else {
-        web::Profile::Release
-    };
+    let profile = if args.dev { web::Profile::Dev } else { web::Profile::Release };
     web::Build::new(&paths, profile)?.run(&paths, deadline)?;
     let label = args.browser.map_or("page", Browser::name);
     let session = Arc::new(Session::new(label, None)?);
     let address = web::serve(&paths, args.port, &session)?;
-    let default = if paths.root.join("web/index.html").is_file() {
-        "index.html"
-    } else {
-        "test.html"
-    };
+    let default = if paths.root.join("web/index.html").is_file() { "index.html" } else { "test.html" };
     let page = args.page.as_deref().unwrap_or(default);
     if let Some(picture) = &args.screenshot {
         let picture = std::path::absolute(picture).map_err(|error| error.to_string())?;
         let url = web::picture_page(address, page, args.settle_ms)?;
-        browser::screenshot(
-            &paths,
-            &url,
-            &picture,
-            Duration::from_millis(args.settle_ms),
-        )?;
+        browser::screenshot(&paths, &url, &picture, Duration::from_millis(args.settle_ms))?;
         println!("Saved {}", picture.display());
         return Ok(ExitCode::SUCCESS);
     }
@@ -150,14 +137,6 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
     for failure in &outcome.failures {
         println!("FAILED {failure}");
     }
-    println!(
-        "{} passed, {} failed",
-        outcome.passed,
-        outcome.failures.len()
-    );
-    Ok(if outcome.failures.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    println!("{} passed, {} failed", outcome.passed, outcome.failures.len());
+    Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -56,9 +56,7 @@ pub(crate) fn resident_bytes(group: u32) -> u64 {
 
 fn resident_of(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -69,12 +67,7 @@ fn processes() -> Vec<Process> {
     };
     entries
         .flatten()
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with(|c: char| c.is_ascii_digit())
-        })
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(|c: char| c.is_ascii_digit()))
         .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
         .filter_map(|stat| parse(&stat))
         .collect()
@@ -102,24 +95,14 @@ mod tests {
     #[test]
     fn names_with_parentheses_are_read() {
         let process = parse("12 (a) b (c) S 3 4 5 0 -1");
-        let expected = Process {
-            pid: 12,
-            parent: 3,
-            group: 4,
-            zombie: false,
-        };
+        let expected = Process { pid: 12, parent: 3, group: 4, zombie: false };
         assert_eq!(process, Some(expected));
         assert_eq!(parse("nonsense"), None);
     }
 
     #[test]
     fn descendants_in_other_groups_belong_to_the_tree() {
-        let process = |pid, parent, group, zombie| Process {
-            pid,
-            parent,
-            group,
-            zombie,
-        };
+        let process = |pid, parent, group, zombie| Process { pid, parent, group, zombie };
         let all = [
             process(30, 20, 30, false),
             process(20, 10, 10, false),

@@ -27,23 +27,26 @@ impl Paths {
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(format!("cargo metadata failed:\n{stderr}"));
         }
-        let metadata: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
-        let folder = |key: &str| {
-            metadata[key]
-                .as_str()
-                .map(PathBuf::from)
-                .ok_or_else(|| format!("cargo metadata has no {key}"))
-        };
-        Ok(Self {
-            root: folder("workspace_root")?,
-            target: folder("target_directory")?,
-        })
+        let metadata: Value =
+            serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
+        let folder =
+            |key: &str| metadata[key].as_str().map(PathBuf::from).ok_or_else(|| format!("cargo metadata has no {key}"));
+        Ok(Self { root: folder("workspace_root")?, target: folder("target_directory")? })
     }
 
     /// Where a native test writes every shader for the browsers to compile.
     pub(crate) fn shader_dump(&self) -> PathBuf {
         self.target.join("shaders-dump")
+    }
+
+    /// Where a native test writes the losses that the browsers' are compared with.
+    pub(crate) fn native_runs(&self) -> PathBuf {
+        self.target.join("native-runs.json")
+    }
+
+    /// The reference's values, served to the browser as `/reference/`.
+    pub(crate) fn reference(&self) -> PathBuf {
+        self.root.join("tests/reference")
     }
 
     /// The folder that is served to the browser.
@@ -65,16 +68,13 @@ pub(crate) fn cargo() -> std::ffi::OsString {
 /// The first file of that name on `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|candidate| is_executable(candidate))
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| is_executable(candidate))
 }
 
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(not(unix))]

@@ -48,9 +48,7 @@ impl Supervised {
         if let Some(folder) = command.get_current_dir() {
             shell.current_dir(folder);
         }
-        let child = shell
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", line_of(command)))?;
+        let child = shell.spawn().map_err(|error| format!("cannot start {}: {error}", line_of(command)))?;
         Ok(Self { child })
     }
 
@@ -92,11 +90,7 @@ impl Supervised {
         let tree = memory::tree(group);
         drop(self.child.stdin.take());
         for _ in 0..5 {
-            let left: Vec<u32> = tree
-                .iter()
-                .copied()
-                .filter(|&pid| memory::is_alive(pid))
-                .collect();
+            let left: Vec<u32> = tree.iter().copied().filter(|&pid| memory::is_alive(pid)).collect();
             signal_group(group, &left);
             if !matches!(self.child.try_wait(), Ok(None)) && left.is_empty() {
                 return 0;
@@ -117,11 +111,7 @@ impl Drop for Supervised {
 fn supervisor(command: &Command) -> Result<Command, String> {
     use std::os::unix::process::CommandExt;
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", SUPERVISOR, "supervisor"])
-        .arg(command.get_program())
-        .args(command.get_args())
-        .process_group(0);
+    shell.args(["-c", SUPERVISOR, "supervisor"]).arg(command.get_program()).args(command.get_args()).process_group(0);
     Ok(shell)
 }
 
@@ -136,16 +126,9 @@ fn supervisor(command: &Command) -> Result<Command, String> {
 /// what is gone already cannot be killed.
 fn signal_group(group: u32, others: &[u32]) {
     let mut kill = Command::new("sh");
-    kill.args([
-        "-c",
-        r#"kill -s KILL -- "$@""#,
-        "kill",
-        &format!("-{group}"),
-    ]);
+    kill.args(["-c", r#"kill -s KILL -- "$@""#, "kill", &format!("-{group}")]);
     kill.args(others.iter().map(u32::to_string));
-    kill.stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    kill.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     drop(kill.status());
 }
 
@@ -170,14 +153,11 @@ pub(crate) fn check(command: &Command, status: Option<ExitStatus>) -> Result<(),
 
 /// A command as one would type it, settings of the environment first.
 pub(crate) fn line_of(command: &Command) -> String {
-    let settings = command.get_envs().filter_map(|(name, value)| {
-        value.map(|value| format!("{}={}", name.to_string_lossy(), quoted(value)))
-    });
+    let settings = command
+        .get_envs()
+        .filter_map(|(name, value)| value.map(|value| format!("{}={}", name.to_string_lossy(), quoted(value))));
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    settings
-        .chain(words.map(quoted))
-        .collect::<Vec<_>>()
-        .join(" ")
+    settings.chain(words.map(quoted)).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {
@@ -220,10 +200,7 @@ mod tests {
         let tree = memory::tree(child.group());
         assert!(tree.len() >= 5, "{tree:?}");
         assert!(child.wait_until(soon())?.is_none());
-        let left: Vec<_> = tree
-            .into_iter()
-            .filter(|&pid| memory::is_alive(pid))
-            .collect();
+        let left: Vec<_> = tree.into_iter().filter(|&pid| memory::is_alive(pid)).collect();
         assert!(left.is_empty(), "{left:?}");
         Ok(())
     }
@@ -244,9 +221,6 @@ mod tests {
     fn lines_can_be_typed_again() {
         let mut command = Command::new("cargo");
         command.args(["doc", "a b", "it's"]).env("X", "-D warnings");
-        assert_eq!(
-            line_of(&command),
-            r"X='-D warnings' cargo doc 'a b' 'it'\''s'"
-        );
+        assert_eq!(line_of(&command), r"X='-D warnings' cargo doc 'a b' 'it'\''s'");
     }
 }

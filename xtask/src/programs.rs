@@ -21,11 +21,7 @@ pub(crate) fn demo(args: &[OsString]) -> Result<ExitCode, String> {
     if built != ExitCode::SUCCESS {
         return Ok(built);
     }
-    run(
-        &paths,
-        &["run", "--release", "--quiet", "--example", "demo"],
-        args,
-    )
+    run(&paths, &["run", "--release", "--quiet", "--example", "demo"], args)
 }
 
 /// Runs `benches/NAME.rs` if the first argument names one, else `examples/bench.rs`.
@@ -36,15 +32,8 @@ pub(crate) fn bench(args: &[OsString]) -> Result<ExitCode, String> {
     let paths = Paths::find()?;
     prepare(&paths, &[Need::Vulkan])?;
     let name = args.first().and_then(|name| name.to_str()).filter(|name| {
-        let plain = name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-        plain
-            && paths
-                .root
-                .join("benches")
-                .join(format!("{name}.rs"))
-                .is_file()
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        plain && paths.root.join("benches").join(format!("{name}.rs")).is_file()
     });
     match name {
         Some(name) => run(&paths, &["bench", "--bench", name], &args[1..]),
@@ -56,10 +45,7 @@ pub(crate) fn bench(args: &[OsString]) -> Result<ExitCode, String> {
 /// files where the caller means them.
 fn run(paths: &Paths, cargo_args: &[&str], args: &[OsString]) -> Result<ExitCode, String> {
     let mut command = Command::new(cargo());
-    command
-        .args(cargo_args)
-        .arg("--manifest-path")
-        .arg(paths.root.join("Cargo.toml"));
+    command.args(cargo_args).arg("--manifest-path").arg(paths.root.join("Cargo.toml"));
     if !args.is_empty() {
         command.arg("--").args(args);
     }
@@ -67,9 +53,7 @@ fn run(paths: &Paths, cargo_args: &[&str], args: &[OsString]) -> Result<ExitCode
         command.env("XDG_RUNTIME_DIR", folder);
     }
     println!("$ {}", line_of(&command));
-    let status = command
-        .status()
-        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let status = command.status().map_err(|error| format!("cannot start cargo: {error}"))?;
     Ok(match status.code().map(u8::try_from) {
         Some(Ok(code)) => ExitCode::from(code),
         _ => ExitCode::FAILURE,

@@ -61,19 +61,11 @@ impl Session {
     /// The log cannot be written.
     pub(crate) fn new(label: &str, log: Option<&Path>) -> Result<Self, String> {
         let log = match log {
-            Some(path) => {
-                Some(create(path).map_err(|error| format!("{}: {error}", path.display()))?)
-            }
+            Some(path) => Some(create(path).map_err(|error| format!("{}: {error}", path.display()))?),
             None => None,
         };
-        let inner = Mutex::new(Inner {
-            log,
-            ..Inner::default()
-        });
-        Ok(Self {
-            label: label.to_owned(),
-            inner,
-        })
+        let inner = Mutex::new(Inner { log, ..Inner::default() });
+        Ok(Self { label: label.to_owned(), inner })
     }
 
     /// Tells which process group's memory is meant.
@@ -104,9 +96,7 @@ impl Session {
         let answer = message.and_then(|message| self.take(&mut inner, &message));
         if let Err(why) = &answer {
             let text = String::from_utf8_lossy(body);
-            inner
-                .failures
-                .push(format!("report not understood ({why}): {text:.200}"));
+            inner.failures.push(format!("report not understood ({why}): {text:.200}"));
         }
         answer
     }
@@ -138,11 +128,7 @@ impl Session {
         if ok {
             inner.passed += 1;
             let detail = &message["detail"];
-            let detail = if detail.is_null() {
-                String::new()
-            } else {
-                format!("  {detail}")
-            };
+            let detail = if detail.is_null() { String::new() } else { format!("  {detail}") };
             self.say(&format!("ok    {name} ({ms:.0} ms){detail:.1000}"));
         } else {
             let error = message["error"].as_str().unwrap_or("it did not say why");
@@ -166,33 +152,18 @@ impl Session {
                 if let Some(open) = &inner.flat {
                     return Err(format!("{} has not ended", open.name));
                 }
-                let name = message["name"]
-                    .as_str()
-                    .or(inner.running.as_deref())
-                    .unwrap_or("memory");
+                let name = message["name"].as_str().or(inner.running.as_deref()).unwrap_or("memory");
                 let name = name.to_owned();
-                self.say(&format!(
-                    "memory at the start of {name}: {}",
-                    mib(resident_bytes)
-                ));
+                self.say(&format!("memory at the start of {name}: {}", mib(resident_bytes)));
                 let (start_bytes, peak_bytes) = (resident_bytes, resident_bytes);
-                inner.flat = Some(Flat {
-                    name,
-                    start_bytes,
-                    peak_bytes,
-                    limit_bytes,
-                });
+                inner.flat = Some(Flat { name, start_bytes, peak_bytes, limit_bytes });
             }
             "end-flat" => {
                 let mut flat = inner.flat.take().ok_or("no phase was started")?;
                 flat.peak_bytes = flat.peak_bytes.max(resident_bytes);
                 flat.limit_bytes = limit_bytes.or(flat.limit_bytes);
                 let verdict = flat.judge(resident_bytes);
-                self.say(
-                    &verdict
-                        .clone()
-                        .unwrap_or_else(|error| format!("FAIL  {error}")),
-                );
+                self.say(&verdict.clone().unwrap_or_else(|error| format!("FAIL  {error}")));
                 inner.failures.extend(verdict.err());
             }
             _ => return Err("the phases are start-flat and end-flat".to_owned()),
@@ -220,10 +191,7 @@ impl Session {
             Some(name) => format!("{name}: {error}"),
             None => error.clone(),
         }));
-        Some(Outcome {
-            passed: inner.passed,
-            failures,
-        })
+        Some(Outcome { passed: inner.passed, failures })
     }
 
     /// What a run that came to no end had done, in words.
@@ -260,10 +228,9 @@ impl Flat {
             mib(self.peak_bytes)
         );
         match self.limit_bytes {
-            Some(_) if self.start_bytes == 0 || end_bytes == 0 => Err(format!(
-                "memory over {}: cannot be read on this machine",
-                self.name
-            )),
+            Some(_) if self.start_bytes == 0 || end_bytes == 0 => {
+                Err(format!("memory over {}: cannot be read on this machine", self.name))
+            }
             Some(limit) if end_bytes > self.start_bytes.saturating_add(limit) => {
                 Err(format!("{text}; the limit is {}", mib(limit)))
             }
@@ -277,16 +244,11 @@ impl Flat {
 fn finish(inner: &mut Inner, message: &Value) {
     inner.done = true;
     if let Some(flat) = inner.flat.take() {
-        inner.failures.push(format!(
-            "memory over {}: the phase was never ended",
-            flat.name
-        ));
+        inner.failures.push(format!("memory over {}: the phase was never ended", flat.name));
     }
     let said = (message["passed"].as_u64(), message["failed"].as_u64());
     let (Some(passed), Some(failed)) = said else {
-        inner
-            .failures
-            .push("the page did not count its checks".to_owned());
+        inner.failures.push("the page did not count its checks".to_owned());
         return;
     };
     let got = (inner.passed as u64, inner.failed as u64);
@@ -315,11 +277,7 @@ fn mib(bytes: u64) -> String {
 }
 
 fn mib_signed(to: u64, from: u64) -> String {
-    if to >= from {
-        mib(to - from)
-    } else {
-        format!("-{}", mib(from - to))
-    }
+    if to >= from { mib(to - from) } else { format!("-{}", mib(from - to)) }
 }
 
 #[cfg(test)]
@@ -331,10 +289,7 @@ mod tests {
     }
 
     fn failures(session: &Session) -> Vec<String> {
-        session
-            .outcome()
-            .map(|outcome| outcome.failures)
-            .unwrap_or_default()
+        session.outcome().map(|outcome| outcome.failures).unwrap_or_default()
     }
 
     #[test]
@@ -345,10 +300,7 @@ mod tests {
         session.receive(br#"{"check":"a","ok":true,"ms":1.5,"detail":{"x":1}}"#)?;
         session.receive(br#"{"check":"b","ok":false,"ms":2,"error":"no"}"#)?;
         session.receive(br#"{"done":true,"passed":1,"failed":1}"#)?;
-        let expected = Outcome {
-            passed: 1,
-            failures: vec!["b: no".to_owned()],
-        };
+        let expected = Outcome { passed: 1, failures: vec!["b: no".to_owned()] };
         assert_eq!(session.outcome(), Some(expected));
         Ok(())
     }
@@ -383,20 +335,12 @@ mod tests {
 
     #[test]
     fn growth_is_held_against_the_limit() {
-        let flat = |limit_bytes| Flat {
-            name: "steps".to_owned(),
-            start_bytes: 100 << 20,
-            peak_bytes: 130 << 20,
-            limit_bytes,
-        };
+        let flat =
+            |limit_bytes| Flat { name: "steps".to_owned(), start_bytes: 100 << 20, peak_bytes: 130 << 20, limit_bytes };
         assert!(flat(Some(20 << 20)).judge(120 << 20).is_ok());
         assert!(flat(Some(20 << 20)).judge(121 << 20).is_err());
         assert!(flat(None).judge(1 << 40).is_ok());
         assert!(flat(Some(20 << 20)).judge(0).is_err());
-        assert!(
-            flat(Some(0))
-                .judge(90 << 20)
-                .is_ok_and(|text| text.contains("-10.0 MiB"))
-        );
+        assert!(flat(Some(0)).judge(90 << 20).is_ok_and(|text| text.contains("-10.0 MiB")));
     }
 }

@@ -22,13 +22,9 @@ use serde_json::{Value, json};
 /// # Errors
 /// A file cannot be read, or its neighbour is not JSON.
 pub(crate) fn collect(dump: &Path) -> Result<Vec<Value>, String> {
-    let mut files: Vec<_> = fs::read_dir(dump)
-        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
-        .unwrap_or_default();
-    files.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "wgsl")
-    });
+    let mut files: Vec<_> =
+        fs::read_dir(dump).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "wgsl"));
     files.sort();
     files.iter().map(|path| one(path)).collect()
 }
@@ -62,10 +58,7 @@ pub(crate) fn count_sources(folder: &Path) -> usize {
             if path.is_dir() {
                 count_sources(&path)
             } else {
-                usize::from(
-                    path.extension()
-                        .is_some_and(|extension| extension == "wgsl"),
-                )
+                usize::from(path.extension().is_some_and(|extension| extension == "wgsl"))
             }
         })
         .sum()

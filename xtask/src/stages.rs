@@ -37,9 +37,7 @@ pub(crate) enum Stage {
 impl Stage {
     /// The name, as typed after `--only`.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value()
-            .map(|value| value.get_name().to_owned())
-            .unwrap_or_default()
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// What it needs of the machine.
@@ -63,26 +61,14 @@ impl Stage {
 
 /// The stages asked for and those that they depend on, in order; all, if none was asked for.
 pub(crate) fn chosen(only: &[Stage]) -> Vec<Stage> {
-    let wanted = |stage: &Stage| {
-        only.is_empty()
-            || only
-                .iter()
-                .any(|asked| asked == stage || asked.after() == Some(*stage))
-    };
-    Stage::value_variants()
-        .iter()
-        .copied()
-        .filter(wanted)
-        .collect()
+    let wanted =
+        |stage: &Stage| only.is_empty() || only.iter().any(|asked| asked == stage || asked.after() == Some(*stage));
+    Stage::value_variants().iter().copied().filter(wanted).collect()
 }
 
 /// What all chosen stages need, each once.
 pub(crate) fn needs(stages: &[Stage]) -> Vec<Need> {
-    let mut needs: Vec<Need> = stages
-        .iter()
-        .flat_map(|stage| stage.needs())
-        .copied()
-        .collect();
+    let mut needs: Vec<Need> = stages.iter().flat_map(|stage| stage.needs()).copied().collect();
     needs.sort_unstable();
     needs.dedup();
     needs
@@ -90,14 +76,8 @@ pub(crate) fn needs(stages: &[Stage]) -> Vec<Need> {
 
 /// Prints the stages.
 pub(crate) fn list() {
-    for value in Stage::value_variants()
-        .iter()
-        .filter_map(ValueEnum::to_possible_value)
-    {
-        let help = value
-            .get_help()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+    for value in Stage::value_variants().iter().filter_map(ValueEnum::to_possible_value) {
+        let help = value.get_help().map(ToString::to_string).unwrap_or_default();
         println!("{:16}{help}", value.get_name());
     }
 }

@@ -45,17 +45,13 @@ pub(crate) fn run(only: &[Stage]) -> Result<ExitCode, String> {
     let chosen = stages::chosen(only);
     prepare(&paths, &stages::needs(&chosen))?;
     println!("Machine ready after {}", seconds(start.elapsed()));
-    let run = Run {
-        paths,
-        deadline: Instant::now() + WHOLE_LIMIT,
-    };
+    let run = Run { paths, deadline: Instant::now() + WHOLE_LIMIT };
     let mut done: Vec<(Stage, Verdict, Duration)> = Vec::new();
     for stage in chosen {
         println!("\n== {}", stage.name());
         let begun = Instant::now();
         let broken = stage.after().filter(|needed| {
-            done.iter()
-                .any(|(stage, verdict, _)| stage == needed && matches!(verdict, Verdict::Failed(_)))
+            done.iter().any(|(stage, verdict, _)| stage == needed && matches!(verdict, Verdict::Failed(_)))
         });
         let verdict = match broken {
             Some(needed) => Verdict::Failed(format!("not run, as {} failed", needed.name())),
@@ -65,12 +61,7 @@ pub(crate) fn run(only: &[Stage]) -> Result<ExitCode, String> {
             None => run.stage(stage).unwrap_or_else(Verdict::Failed),
         };
         let took = begun.elapsed();
-        println!(
-            "== {}: {} in {}",
-            stage.name(),
-            verdict.word(),
-            seconds(took)
-        );
+        println!("== {}: {} in {}", stage.name(), verdict.word(), seconds(took));
         if let Verdict::Failed(why) | Verdict::Skipped(why) = &verdict {
             println!("{why}");
         }
@@ -98,24 +89,11 @@ fn summary(done: &[(Stage, Verdict, Duration)], took: Duration) -> ExitCode {
         };
         *count += 1;
         let first_line = note.lines().next().unwrap_or_default();
-        println!(
-            "{:8}{:16}{:>8}  {first_line}",
-            verdict.word(),
-            stage.name(),
-            seconds(*took)
-        );
+        println!("{:8}{:16}{:>8}  {first_line}", verdict.word(), stage.name(), seconds(*took));
     }
-    let skipped = if skipped > 0 {
-        format!(", {skipped} skipped")
-    } else {
-        String::new()
-    };
+    let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
     println!("\n{passed} passed, {failed} failed{skipped}");
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 impl Verdict {
@@ -133,14 +111,7 @@ impl Run {
         match stage {
             Stage::Fmt => self.plain(&self.cargo(&["fmt", "--all", "--check"])),
             Stage::Clippy => {
-                let args = [
-                    "clippy",
-                    "--workspace",
-                    "--all-targets",
-                    "--",
-                    "-D",
-                    "warnings",
-                ];
+                let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
                 self.plain(&self.cargo(&args))
             }
             Stage::ClippyWasm => self.clippy_wasm(),
@@ -192,9 +163,10 @@ impl Run {
         drop(std::fs::remove_dir_all(&dump));
         std::fs::create_dir_all(&dump).map_err(|error| format!("{}: {error}", dump.display()))?;
         let mut test = self.cargo(&["test", "--workspace", "--no-fail-fast"]);
-        test.env("REMAT_TEST_LIMITS", "default")
-            .env("REMAT_POISON", "1");
-        test.env("REMAT_SHADER_DUMP", &dump);
+        test.env("REMAT_TEST_LIMITS", "default").env("REMAT_POISON", "1");
+        let runs = self.paths.native_runs();
+        drop(std::fs::remove_file(&runs));
+        test.env("REMAT_SHADER_DUMP", &dump).env("REMAT_NATIVE_RUNS", &runs);
         self.tests(test)
     }
 
@@ -205,10 +177,8 @@ impl Run {
         let mut total = 0;
         for (binary, filter) in ADAPTER_TESTS {
             let mut test = self.cargo(&["test", "--package", "remat", "--test", binary]);
-            test.arg("--")
-                .args(Some(filter).filter(|filter| !filter.is_empty()));
-            test.env("REMAT_TEST_LIMITS", "adapter")
-                .env("REMAT_POISON", "0");
+            test.arg("--").args(Some(filter).filter(|filter| !filter.is_empty()));
+            test.env("REMAT_TEST_LIMITS", "adapter").env("REMAT_POISON", "0");
             let line = line_of(&test);
             match self.count(test)? {
                 0 => return Err(format!("no test bears that name: {line}")),
@@ -256,26 +226,14 @@ impl Run {
                 Stage::Native.name()
             ));
         }
-        let log = self
-            .paths
-            .web_reports()
-            .join(format!("{}.jsonl", browser.name()));
+        let log = self.paths.web_reports().join(format!("{}.jsonl", browser.name()));
         let session = Arc::new(Session::new(browser.name(), Some(&log))?);
         let address = web::serve(&self.paths, 0, &session)?;
         let url = format!("http://{address}/test.html");
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let outcome = browser::run(
-            &self.paths,
-            browser,
-            &url,
-            &session,
-            left.min(BROWSER_LIMIT),
-        )?;
+        let outcome = browser::run(&self.paths, browser, &url, &session, left.min(BROWSER_LIMIT))?;
         if outcome.failures.is_empty() {
-            return Ok(Verdict::Passed(format!(
-                "{} checks, {shaders} shaders",
-                outcome.passed
-            )));
+            return Ok(Verdict::Passed(format!("{} checks, {shaders} shaders", outcome.passed)));
         }
         Err(format!(
             "{} of {} checks failed:\n{}",

@@ -42,14 +42,7 @@ impl Build {
     /// There is no way to, see [`toolchain`].
     pub(crate) fn new(paths: &Paths, profile: Profile) -> Result<Self, String> {
         let mut command = Command::new(cargo());
-        command.args([
-            "build",
-            "--package",
-            "remat-web",
-            "--lib",
-            "--target",
-            TARGET,
-        ]);
+        command.args(["build", "--package", "remat-web", "--lib", "--target", TARGET]);
         command.current_dir(&paths.root);
         if profile == Profile::Release {
             command.arg("--release");
@@ -65,11 +58,7 @@ impl Build {
                 .env("RUSTC", "/usr/bin/rustc")
                 .env("RUSTC_BOOTSTRAP", "1");
         }
-        let folder = if profile == Profile::Release {
-            "release"
-        } else {
-            "debug"
-        };
+        let folder = if profile == Profile::Release { "release" } else { "debug" };
         let target = target.join(TARGET).join(folder);
         Ok(Self { target, command })
     }
@@ -94,14 +83,9 @@ impl Build {
 fn copy_pages(from: &Path, to: &Path) -> Result<(), String> {
     let at = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(to).map_err(|error| at(to, error))?;
-    for entry in fs::read_dir(from)
-        .map_err(|error| at(from, error))?
-        .flatten()
-    {
+    for entry in fs::read_dir(from).map_err(|error| at(from, error))?.flatten() {
         let path = entry.path();
-        let page = path
-            .extension()
-            .is_some_and(|e| ["html", "js", "css", "svg"].iter().any(|x| e == *x));
+        let page = path.extension().is_some_and(|e| ["html", "js", "css", "svg"].iter().any(|x| e == *x));
         if page && path.is_file() {
             let copy = to.join(entry.file_name());
             fs::copy(&path, &copy).map_err(|error| at(&copy, error))?;
@@ -114,33 +98,46 @@ fn copy_pages(from: &Path, to: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The port cannot be had.
-pub(crate) fn serve(
-    paths: &Paths,
-    port: u16,
-    session: &Arc<Session>,
-) -> Result<SocketAddr, String> {
-    let (folder, dump) = (paths.web_out(), paths.shader_dump());
+pub(crate) fn serve(paths: &Paths, port: u16, session: &Arc<Session>) -> Result<SocketAddr, String> {
+    let paths = paths.clone();
     let session = Arc::clone(session);
-    http::serve(port, move |request| {
-        answer(&folder, &dump, &session, request)
-    })
+    http::serve(port, move |request| answer(&paths, &session, request))
 }
 
-fn answer(folder: &Path, dump: &Path, session: &Session, request: &Request) -> Response {
+fn answer(paths: &Paths, session: &Session, request: &Request) -> Response {
     session.opened();
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/report") => match session.receive(&request.body) {
             Ok(answer) => Response::json(answer.to_string()),
             Err(why) => Response::error("400 Bad Request", &why),
         },
-        ("GET", "/shaders.json") => match shaders::collect(dump) {
+        ("GET", "/shaders.json") => match shaders::collect(&paths.shader_dump()) {
             Ok(shaders) => Response::json(serde_json::Value::from(shaders).to_string()),
             Err(why) => Response::error("500 Internal Server Error", &why),
         },
+        ("GET", "/native.json") => match fs::read_to_string(paths.native_runs()) {
+            Ok(text) => Response::json(text),
+            Err(error) => {
+                let file = paths.native_runs();
+                let why = format!(
+                    "{}: {error}; a native test writes it, so run cargo xtask test --only native",
+                    file.display()
+                );
+                Response::error("404 Not Found", &why)
+            }
+        },
+        (_, path) if path.starts_with("/reference/") => {
+            let inner = Request {
+                method: request.method.clone(),
+                path: path["/reference".len()..].to_owned(),
+                body: Vec::new(),
+            };
+            http::file(&paths.reference(), &inner)
+        }
         ("GET", path) if path.starts_with("/hold/") => hold(path),
         // Browsers ask for one without being told to.
         ("GET", "/favicon.ico") => Response::error("404 Not Found", "no icon"),
-        _ => http::file(folder, request),
+        _ => http::file(&paths.web_out(), request),
     }
 }
 
@@ -151,10 +148,7 @@ fn hold(path: &str) -> Response {
             std::thread::sleep(Duration::from_millis(ms));
             Response::error("404 Not Found", "no picture: only a delay")
         }
-        _ => Response::error(
-            "400 Bad Request",
-            "no number of milliseconds, or too large a one",
-        ),
+        _ => Response::error("400 Bad Request", "no number of milliseconds, or too large a one"),
     }
 }
 
@@ -162,22 +156,12 @@ fn hold(path: &str) -> Response {
 ///
 /// # Errors
 /// The delay is longer than the server will hold a request.
-pub(crate) fn picture_page(
-    address: SocketAddr,
-    page: &str,
-    settle_ms: u64,
-) -> Result<String, String> {
+pub(crate) fn picture_page(address: SocketAddr, page: &str, settle_ms: u64) -> Result<String, String> {
     if settle_ms > LONGEST_HOLD_MS {
         return Err(format!("--settle-ms is {LONGEST_HOLD_MS} at most"));
     }
-    let escaped = page
-        .replace('%', "%25")
-        .replace('&', "%26")
-        .replace('#', "%23")
-        .replace('+', "%2B");
-    Ok(format!(
-        "http://{address}/picture.html?ms={settle_ms}&page={escaped}"
-    ))
+    let escaped = page.replace('%', "%25").replace('&', "%26").replace('#', "%23").replace('+', "%2B");
+    Ok(format!("http://{address}/picture.html?ms={settle_ms}&page={escaped}"))
 }
 
 /// Serves until the process is ended.

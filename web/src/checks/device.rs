@@ -40,10 +40,8 @@ impl Bench {
             .request_adapter(&wgpu::RequestAdapterOptions::default())
             .await
             .map_err(|error| error.to_string())?;
-        let (device, queue) = adapter
-            .request_device(&wgpu::DeviceDescriptor::default())
-            .await
-            .map_err(|error| error.to_string())?;
+        let (device, queue) =
+            adapter.request_device(&wgpu::DeviceDescriptor::default()).await.map_err(|error| error.to_string())?;
         let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
             label: Some("squares"),
             source: wgpu::ShaderSource::Wgsl(SHADER.into()),
@@ -56,12 +54,7 @@ impl Bench {
             compilation_options: wgpu::PipelineCompilationOptions::default(),
             cache: None,
         });
-        Ok(Self {
-            info: adapter.get_info(),
-            device,
-            queue,
-            pipeline,
-        })
+        Ok(Self { info: adapter.get_info(), device, queue, pipeline })
     }
 
     /// Computes on fresh buffers, reads the result and compares every word.
@@ -74,25 +67,14 @@ impl Bench {
                 mapped_at_creation: false,
             })
         };
-        let data = buffer(
-            "data",
-            wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
-        );
-        let read = buffer(
-            "read",
-            wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-        );
+        let data = buffer("data", wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC);
+        let read = buffer("read", wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some("squares"),
             layout: &self.pipeline.get_bind_group_layout(0),
-            entries: &[wgpu::BindGroupEntry {
-                binding: 0,
-                resource: data.as_entire_binding(),
-            }],
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: data.as_entire_binding() }],
         });
-        let mut encoder = self
-            .device
-            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             pass.set_pipeline(&self.pipeline);
@@ -102,9 +84,7 @@ impl Bench {
         encoder.copy_buffer_to_buffer(&data, 0, &read, 0, None);
         self.queue.submit([encoder.finish()]);
         map(&read).await?;
-        let view = read
-            .get_mapped_range(..)
-            .map_err(|error| error.to_string())?;
+        let view = read.get_mapped_range(..).map_err(|error| error.to_string())?;
         let wrong = view
             .chunks_exact(4)
             .zip(0_u32..)
@@ -134,10 +114,7 @@ async fn map(buffer: &wgpu::Buffer) -> Result<(), String> {
             drop(settled);
         });
     });
-    JsFuture::from(promise)
-        .await
-        .map(drop)
-        .map_err(|error| format!("{error:?}"))
+    JsFuture::from(promise).await.map(drop).map_err(|error| format!("{error:?}"))
 }
 
 /// One dispatch, every word of its result compared.

@@ -49,12 +49,7 @@ pub(crate) fn install(wanted: &[Wanted]) -> Result<(), String> {
     let mut reasons = String::new();
     for want in wanted {
         reasons += &format!("  {}: {}\n", want.packages.join(", "), want.why);
-        packages.extend(
-            want.packages
-                .iter()
-                .filter(|name| !packages.contains(name))
-                .collect::<Vec<_>>(),
-        );
+        packages.extend(want.packages.iter().filter(|name| !packages.contains(name)).collect::<Vec<_>>());
     }
     let names = packages.join(" ");
     if on_path("apt-get").is_none() {
@@ -66,11 +61,7 @@ pub(crate) fn install(wanted: &[Wanted]) -> Result<(), String> {
     let permission = permission();
     if permission == Permission::No {
         let line = format!("apt-get update && apt-get install -y --no-install-recommends {names}");
-        let typed = if on_path("sudo").is_some() {
-            format!("sudo sh -c '{line}'")
-        } else {
-            format!("su -c '{line}'")
-        };
+        let typed = if on_path("sudo").is_some() { format!("sudo sh -c '{line}'") } else { format!("su -c '{line}'") };
         return Err(format!(
             "this machine lacks:\n{reasons}\
              Installing needs root, and this user is neither root nor allowed to use sudo \
@@ -109,10 +100,7 @@ fn permission() -> Permission {
         return Permission::Root;
     }
     let mut sudo = Command::new("sudo");
-    sudo.args(["-n", "true"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    sudo.args(["-n", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match sudo.status() {
         Ok(status) if status.success() => Permission::Sudo,
         Err(error) if error.kind() != ErrorKind::NotFound => {

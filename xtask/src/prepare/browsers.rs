@@ -44,10 +44,7 @@ impl Browser {
         };
         Some(Wanted {
             packages: vec![package],
-            why: format!(
-                "the tests run the engine in {}, which is not installed",
-                self.name()
-            ),
+            why: format!("the tests run the engine in {}, which is not installed", self.name()),
         })
     }
 }

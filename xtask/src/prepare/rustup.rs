@@ -35,28 +35,17 @@ pub(crate) fn ensure_lints(paths: &Paths) -> Result<(), String> {
 /// rustup is not there, failed, or took too long.
 pub(crate) fn add(paths: &Paths, what: &str, names: &[&str]) -> Result<(), String> {
     if on_path("rustup").is_none() {
-        return Err(format!(
-            "no rustup to add the {what} {} with",
-            names.join(" ")
-        ));
+        return Err(format!("no rustup to add the {what} {} with", names.join(" ")));
     }
     let mut rustup = Command::new("rustup");
     // In the repository's folder, so that an override for it is honoured.
-    rustup
-        .args([what, "add"])
-        .args(names)
-        .current_dir(&paths.root);
+    rustup.args([what, "add"]).args(names).current_dir(&paths.root);
     process::run(&rustup, Instant::now() + TIME_LIMIT)
 }
 
 fn cargo_has(paths: &Paths, command: &str) -> bool {
     let mut version = Command::new(cargo());
-    version
-        .args([command, "--version"])
-        .current_dir(&paths.root);
-    version
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    version.args([command, "--version"]).current_dir(&paths.root);
+    version.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     version.status().is_ok_and(|status| status.success())
 }

@@ -28,9 +28,7 @@ pub(crate) fn missing() -> Option<Wanted> {
     };
     Some(Wanted {
         packages: vec!["mesa-vulkan-drivers", "libvulkan1"],
-        why: format!(
-            "{lack}; Mesa's driver runs on any GPU it knows and on the CPU where there is none"
-        ),
+        why: format!("{lack}; Mesa's driver runs on any GPU it knows and on the CPU where there is none"),
     })
 }
 
@@ -55,10 +53,7 @@ pub(crate) fn software_driver() -> Option<(&'static str, &'static str)> {
     if chosen("VK_DRIVER_FILES").is_some() || chosen("VK_ICD_FILENAMES").is_some() {
         return None;
     }
-    [LAVAPIPE, LAVAPIPE_ARM]
-        .into_iter()
-        .find(|file| Path::new(file).is_file())
-        .map(|file| ("VK_DRIVER_FILES", file))
+    [LAVAPIPE, LAVAPIPE_ARM].into_iter().find(|file| Path::new(file).is_file()).map(|file| ("VK_DRIVER_FILES", file))
 }
 
 fn chosen(name: &str) -> Option<OsString> {
@@ -83,19 +78,15 @@ fn has_driver() -> bool {
             return std::env::split_paths(&files).any(|file| file.exists());
         }
     }
-    let mut bases: Vec<PathBuf> = ["/etc", "/usr/share", "/usr/local/share", "/usr/local/etc"]
-        .iter()
-        .map(PathBuf::from)
-        .collect();
+    let mut bases: Vec<PathBuf> =
+        ["/etc", "/usr/share", "/usr/local/share", "/usr/local/etc"].iter().map(PathBuf::from).collect();
     if let Some(home) = std::env::home_dir() {
         bases.push(home.join(".local/share"));
     }
     if let Some(list) = chosen("XDG_DATA_DIRS") {
         bases.extend(std::env::split_paths(&list));
     }
-    bases
-        .iter()
-        .any(|base| holds(&base.join("vulkan/icd.d"), |name| name.ends_with(".json")))
+    bases.iter().any(|base| holds(&base.join("vulkan/icd.d"), |name| name.ends_with(".json")))
 }
 
 fn has_loader() -> bool {
@@ -107,19 +98,16 @@ fn has_loader() -> bool {
         folders.push(base.into());
         // Debian keeps libraries one level further down, by architecture.
         let below = fs::read_dir(base).into_iter().flatten().flatten();
-        folders.extend(below.map(|entry| entry.path()).filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().contains("-linux-gnu"))
-        }));
+        folders.extend(
+            below
+                .map(|entry| entry.path())
+                .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-linux-gnu"))),
+        );
     }
-    folders
-        .iter()
-        .any(|folder| folder.join("libvulkan.so.1").exists())
+    folders.iter().any(|folder| folder.join("libvulkan.so.1").exists())
 }
 
 fn holds(folder: &Path, wanted: impl Fn(&str) -> bool) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .into_iter()
-        .any(|entry| wanted(&entry.file_name().to_string_lossy()))
+    entries.into_iter().any(|entry| wanted(&entry.file_name().to_string_lossy()))
 }

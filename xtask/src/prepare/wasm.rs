@@ -40,9 +40,7 @@ pub(crate) fn missing(paths: &Paths) -> Result<Option<Wanted>, String> {
         return Ok(None);
     }
     if !cfg!(target_os = "linux") {
-        return Err(format!(
-            "add the target by hand: rustup target add {TARGET}"
-        ));
+        return Err(format!("add the target by hand: rustup target add {TARGET}"));
     }
     Ok(missing_packages(paths))
 }
@@ -61,9 +59,7 @@ pub(crate) fn missing_packages(paths: &Paths) -> Option<Wanted> {
     }
     (!packages.is_empty()).then(|| Wanted {
         packages,
-        why: format!(
-            "the toolchain's target {TARGET} could not be added; Debian's compiler can build for it"
-        ),
+        why: format!("the toolchain's target {TARGET} could not be added; Debian's compiler can build for it"),
     })
 }
 
@@ -77,9 +73,7 @@ pub(crate) fn toolchain(paths: &Paths) -> Result<Toolchain, String> {
     }
     match (debian_sources(), linker(paths)) {
         (Some(_), Some(linker)) => Ok(Toolchain::Debian { linker }),
-        _ => Err(format!(
-            "cannot compile for {TARGET}: rustup target add {TARGET}"
-        )),
+        _ => Err(format!("cannot compile for {TARGET}: rustup target add {TARGET}")),
     }
 }
 
@@ -99,19 +93,12 @@ fn asked_for_target_in_vain(paths: &Paths) -> Option<&'static String> {
 fn has_target(paths: &Paths) -> bool {
     let libraries = rustc(paths, &["--print", "target-libdir", "--target", TARGET]);
     let entries = libraries.and_then(|folder| std::fs::read_dir(folder).ok());
-    entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+    entries.into_iter().flatten().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
 }
 
 /// Debian's compiler is only of use with the sources of its own version.
 fn debian_sources() -> Option<PathBuf> {
-    let output = Command::new(DEBIAN_RUSTC)
-        .args(["--print", "sysroot"])
-        .output()
-        .ok()?;
+    let output = Command::new(DEBIAN_RUSTC).args(["--print", "sysroot"]).output().ok()?;
     let sysroot = String::from_utf8(output.stdout).ok()?;
     let sources = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/Cargo.toml");
     sources.exists().then_some(sources)
@@ -134,19 +121,13 @@ fn newest_wasm_ld(folder: &Path) -> Option<PathBuf> {
         let name = entry.file_name().to_string_lossy().into_owned();
         name.strip_prefix("wasm-ld-")?.parse::<u32>().ok()
     });
-    versions
-        .max()
-        .map(|version| folder.join(format!("wasm-ld-{version}")))
+    versions.max().map(|version| folder.join(format!("wasm-ld-{version}")))
 }
 
 /// What the toolchain's compiler prints.
 fn rustc(paths: &Paths, args: &[&str]) -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc)
-        .args(args)
-        .current_dir(&paths.root)
-        .output()
-        .ok()?;
+    let output = Command::new(rustc).args(args).current_dir(&paths.root).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     (output.status.success() && !text.trim().is_empty()).then(|| PathBuf::from(text.trim()))
 }

@@ -1,0 +1,282 @@
+//! Recordings that together make every kernel of the library.
+
+use remat::Result;
+use remat::fuse::program::Program;
+use remat::graph::{Recorder, Tensor};
+use remat::nn::{Activation, Gpt, GptConfig, Mlp};
+use remat::ops::CrossEntropyOptions;
+use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer, Sgd, SgdConfig};
+use remat::params::{Init, Params};
+use remat::profile::DeviceProfile;
+use remat::step::RecordedStep;
+
+/// A recording by name.
+type Entry = (&'static str, Box<dyn Fn(&Recorder) -> Result<Vec<Tensor>>>);
+
+/// Every recording, fused for `profile`.
+pub(crate) fn programs(profile: &DeviceProfile) -> Vec<(&'static str, Program)> {
+    entries()
+        .into_iter()
+        .map(|(name, record)| {
+            let step = RecordedStep::new(profile, |g| record(g)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            (name, (**step.program()).clone())
+        })
+        .collect()
+}
+
+fn entries() -> Vec<Entry> {
+    vec![
+        ("mlp", Box::new(|g| mlp(g, 64, 256, 8))),
+        ("mlp_odd", Box::new(|g| mlp(g, 7, 13, 5))),
+        ("mlp_wide", Box::new(|g| mlp(g, 256, 1024, 2048))),
+        ("gpt", Box::new(|g| gpt(g, GptConfig::new(256, 128, 128, 4, 2), 8))),
+        ("gpt_fixture", Box::new(|g| gpt(g, fixture(), 4))),
+        ("sgd", Box::new(sgd)),
+        ("unary", Box::new(unary)),
+        ("binary", Box::new(binary)),
+        ("integers", Box::new(integers)),
+        ("shapes", Box::new(shapes)),
+        ("reductions", Box::new(reductions)),
+        ("softmax", Box::new(softmax)),
+        ("losses", Box::new(losses)),
+        ("products", Box::new(products)),
+        ("twice", Box::new(twice)),
+        ("random", Box::new(random)),
+    ]
+}
+
+fn fixture() -> GptConfig {
+    GptConfig { fused_qkv: true, activation: Activation::GeluTanh, dropout: 0.1, ..GptConfig::new(65, 16, 32, 4, 2) }
+}
+
+fn mlp(g: &Recorder, width: usize, hidden: usize, batch: usize) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let model = Mlp::with_dropout(&params, width, hidden, 2, 0.1)?;
+    let x = g.input::<f32>("x", [batch, width])?;
+    let loss = model.forward_checkpointed(&x)?.mse_loss(&g.zeros([batch, width])?)?;
+    let gradients = AdamW::new(&params, AdamWConfig::default())?.minimize(&loss)?;
+    Ok(vec![loss, gradients.fingerprint(g)?])
+}
+
+fn gpt(g: &Recorder, config: GptConfig, batch: usize) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let model = Gpt::new(&params, &config)?;
+    let ids = g.input::<i32>("x", [batch, config.context])?;
+    let targets = g.input::<i32>("y", [batch * config.context])?;
+    let logits = model.logits(&ids)?.reshape([batch * config.context, config.vocabulary])?;
+    let loss = logits.cross_entropy(&targets)?;
+    let gradients = AdamW::new(&params, AdamWConfig::default())?.minimize(&loss)?;
+    Ok(vec![loss, gradients.fingerprint(g)?])
+}
+
+fn sgd(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let p = params.create("p", [7, 9], Init::Zeros)?;
+    let q = params.create("q", [8], Init::Ones)?;
+    let loss = g.param(&p)?.sqr()?.sum(&[], false)?.add(&g.param(&q)?.sqr()?.sum(&[], false)?)?;
+    let gradients = Gradients::of(&loss)?;
+    for (momentum, entry) in [0.0, 0.9].into_iter().zip(&gradients.entries) {
+        let optimizer = Sgd::new(&params, SgdConfig { momentum, ..SgdConfig::default() })?;
+        optimizer.update(&entry.0, &entry.1)?;
+    }
+    Ok(vec![loss])
+}
+
+/// Values and the gradient of their sum.
+fn with_gradients(g: &Recorder, values: Vec<Tensor>, wrt: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let mut all = Vec::new();
+    for value in values {
+        let loss = value.mul(&value)?.sum(&[], false)?;
+        all.extend(g.gradients(&loss, wrt)?);
+        all.push(value);
+    }
+    Ok(all)
+}
+
+fn unary(g: &Recorder) -> Result<Vec<Tensor>> {
+    let x = g.input::<f32>("x", [3, 37])?;
+    let values = vec![
+        x.neg()?,
+        x.abs()?,
+        x.exp()?,
+        x.ln()?,
+        x.sqrt()?,
+        x.rsqrt()?,
+        x.recip()?,
+        x.sqr()?,
+        x.sin()?,
+        x.cos()?,
+        x.tanh()?,
+        x.sigmoid()?,
+        x.relu()?,
+        x.gelu()?,
+        x.gelu_tanh()?,
+        x.silu()?,
+        x.softplus()?,
+        x.erf()?,
+        x.sign()?,
+        x.floor()?,
+        x.ceil()?,
+        x.round()?,
+        x.elu(1.0)?,
+        x.mish()?,
+        x.log1p()?,
+        x.expm1()?,
+        x.hardswish()?,
+        x.leaky_relu(0.1)?,
+        x.powf(3.0)?,
+        x.powf(0.5)?,
+        x.clamp(-0.5, 0.7)?,
+    ];
+    with_gradients(g, values, &[&x])
+}
+
+fn binary(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, y) = (g.input::<f32>("x", [4, 3, 5])?, g.input::<f32>("y", [3, 1])?);
+    let mask = x.lt(&y)?;
+    let values = vec![
+        x.add(&y)?,
+        x.sub(&y)?,
+        x.mul(&y)?,
+        x.div(&y)?,
+        x.maximum(&y)?,
+        x.minimum(&y)?,
+        x.pow(&y)?,
+        x.remainder(&y)?,
+        x.rsub_scalar(2.0_f32)?,
+        x.rdiv_scalar(2.0_f32)?,
+        mask.where_(&x, &y.broadcast_to([4, 3, 5])?)?,
+        x.masked_fill(&mask, f32::NEG_INFINITY)?.exp()?,
+        x.isnan()?.to_f32()?,
+        x.isinf()?.to_f32()?,
+    ];
+    with_gradients(g, values, &[&x, &y])
+}
+
+fn integers(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (i, u) = (g.input::<i32>("i", [5, 7])?, g.input::<u32>("u", [5, 7])?);
+    Ok(vec![
+        i.add(&i.neg()?)?,
+        u.mul(&u)?,
+        i.to_f32()?,
+        u.to_i32()?,
+        i.to_u32()?,
+        i.to_bool()?,
+        i.sum(&[0], false)?,
+        u.max(&[1], true)?,
+        i.eq(&u.to_i32()?)?,
+        g.iota([5, 7], 1)?,
+        g.full_bool([3], true)?.logical_not()?,
+        u.digest()?,
+    ])
+}
+
+fn shapes(g: &Recorder) -> Result<Vec<Tensor>> {
+    let x = g.input::<f32>("x", [6, 8, 5])?;
+    let many: Vec<Tensor> = (0..20).map(|i| x.narrow(1, i % 8, 1)).collect::<Result<_>>()?;
+    let values = vec![
+        x.permute(&[2, 0, 1])?.reshape([40, 6])?,
+        x.narrow(1, 2, 3)?,
+        x.slice(1, 1, 8, 3)?,
+        x.pad(&[(0, 0), (1, 2), (0, 1)], 0.5)?,
+        Tensor::cat(&many, 1)?,
+        Tensor::stack(&[x.clone(), x.clone()], 1)?,
+        x.tril(0)?,
+        x.triu(1)?,
+    ];
+    with_gradients(g, values, &[&x])
+}
+
+fn reductions(g: &Recorder) -> Result<Vec<Tensor>> {
+    let x = g.input::<f32>("x", [6, 40, 8])?;
+    let long = g.input::<f32>("long", [70_000, 4])?;
+    let values = vec![
+        x.sum(&[], false)?,
+        x.sum(&[0], false)?,
+        x.mean(&[1], true)?,
+        x.sum(&[0, 2], false)?,
+        x.max(&[1], false)?,
+        x.min(&[2], false)?,
+        long.sum(&[], false)?.add(&x.sum(&[], false)?)?,
+        long.sum(&[0], false)?.sum(&[], false)?.add(&x.sum(&[2], false)?)?,
+    ];
+    let mut all = with_gradients(g, values, &[&x])?;
+    all.extend([x.argmax(1, false)?, x.argmin(0, false)?, long.max(&[], false)?, long.argmax(0, false)?]);
+    Ok(all)
+}
+
+fn softmax(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, odd) = (g.input::<f32>("x", [6, 9, 8])?, g.input::<f32>("odd", [5, 7])?);
+    let w = g.input::<f32>("w", [8])?;
+    let plain = odd.layer_norm(None, None, 1e-5)?.sum(&[], false)?;
+    let values = vec![
+        x.softmax(-1)?,
+        x.softmax(1)?,
+        x.log_softmax(-1)?,
+        x.log_softmax(0)?,
+        x.layer_norm(Some(&w), Some(&w), 1e-5)?,
+        x.add(&odd.softmax(-1)?.sum(&[], false)?)?,
+        x.add(&plain)?,
+    ];
+    let mut all = with_gradients(g, values, &[&x, &w, &odd])?;
+    all.push(odd.log_softmax(0)?);
+    Ok(all)
+}
+
+fn losses(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, y) = (g.input::<f32>("x", [12, 16])?, g.input::<f32>("y", [12, 16])?);
+    let (signed, unsigned) = (g.input::<i32>("t", [12])?, g.input::<u32>("u", [12])?);
+    let smooth =
+        CrossEntropyOptions { label_smoothing: 0.1, ignore_index: Some(-100), ..CrossEntropyOptions::default() };
+    let table = g.input::<f32>("table", [12, 16])?;
+    let values = vec![
+        x.cross_entropy(&signed)?,
+        x.cross_entropy(&unsigned)?,
+        x.cross_entropy_with(&signed, smooth)?,
+        x.mse_loss(&y)?,
+        table.embedding(&signed)?.add(&x)?,
+        table.embedding(&unsigned)?.add(&x)?,
+    ];
+    with_gradients(g, values, &[&x, &table])
+}
+
+fn products(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, y) = (g.input::<f32>("x", [2, 3, 8, 12])?, g.input::<f32>("y", [2, 3, 12, 16])?);
+    let (odd, column) = (g.input::<f32>("odd", [7, 12])?, g.input::<f32>("column", [12])?);
+    let (a, b) = (g.input::<f32>("a", [512, 512])?, g.input::<f32>("b", [512, 512])?);
+    let square = g.input::<f32>("square", [16, 16])?;
+    let values = vec![
+        x.matmul(&y)?,
+        x.matmul_t(&x)?.relu()?,
+        odd.matmul_t(&x)?,
+        odd.matmul(&column)?,
+        x.matmul(&column)?,
+        a.matmul(&b)?,
+        a.matmul_t(&b)?,
+        a.t()?.matmul(&b)?,
+        a.t()?.matmul_t(&b)?,
+        square.matmul(&square)?,
+        x.attention(&x, &x, true)?,
+        x.linear(&odd, Some(&g.full([7], 0.5)?))?,
+        odd.t()?.matmul(&odd)?,
+    ];
+    with_gradients(g, values, &[&x, &y, &odd, &column, &a, &square])
+}
+
+fn twice(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, w) = (g.input::<f32>("x", [6, 8])?, g.input::<f32>("w", [8])?);
+    let mut all = Vec::new();
+    for value in [x.softmax(-1)?, x.layer_norm(Some(&w), None, 1e-5)?, x.gelu()?, x.matmul_t(&x)?, x.mean(&[0], false)?]
+    {
+        let first = g.gradients(&value.mul(&value)?.sum(&[], false)?, &[&x])?.swap_remove(0);
+        all.extend(g.gradients(&first.sqr()?.sum(&[], false)?, &[&x, &w])?);
+    }
+    Ok(all)
+}
+
+fn random(g: &Recorder) -> Result<Vec<Tensor>> {
+    let x = g.input::<f32>("x", [5, 12])?;
+    let mut all = with_gradients(g, vec![x.dropout(0.3)?], &[&x])?;
+    all.extend([g.rand_uniform([9])?, g.bernoulli([7], 0.25)?]);
+    Ok(all)
+}

@@ -1,0 +1,149 @@
+//! How each op of the reference cases is recorded: one line per op.
+
+use remat::error::Result;
+use remat::graph::{Recorder, Tensor};
+use remat::ops::{CrossEntropyOptions, Reduction};
+use serde_json::Value;
+
+/// Records a case's op: recorder, inputs and attributes in, outputs out.
+pub(crate) type Record = fn(&Recorder, &[Tensor], &Value) -> Result<Vec<Tensor>>;
+
+/// Cases of an op in the table that it does not do yet.
+pub(crate) const NOT_YET: &[&str] = &["sdpa_gqa"];
+
+/// Op name and recording. Keep a family together and add at its end.
+pub(crate) const TABLE: &[(&str, Record)] = &[
+    // Functions of one number.
+    ("neg", |_, x, _| one(x[0].neg())),
+    ("abs", |_, x, _| one(x[0].abs())),
+    ("exp", |_, x, _| one(x[0].exp())),
+    ("ln", |_, x, _| one(x[0].ln())),
+    ("sqrt", |_, x, _| one(x[0].sqrt())),
+    ("rsqrt", |_, x, _| one(x[0].rsqrt())),
+    ("recip", |_, x, _| one(x[0].recip())),
+    ("sqr", |_, x, _| one(x[0].sqr())),
+    ("sin", |_, x, _| one(x[0].sin())),
+    ("cos", |_, x, _| one(x[0].cos())),
+    ("tanh", |_, x, _| one(x[0].tanh())),
+    ("sigmoid", |_, x, _| one(x[0].sigmoid())),
+    ("relu", |_, x, _| one(x[0].relu())),
+    ("gelu", |_, x, _| one(x[0].gelu())),
+    ("gelu_tanh", |_, x, _| one(x[0].gelu_tanh())),
+    ("silu", |_, x, _| one(x[0].silu())),
+    ("softplus", |_, x, _| one(x[0].softplus())),
+    ("erf", |_, x, _| one(x[0].erf())),
+    ("sign", |_, x, _| one(x[0].sign())),
+    ("floor", |_, x, _| one(x[0].floor())),
+    ("ceil", |_, x, _| one(x[0].ceil())),
+    ("round", |_, x, _| one(x[0].round())),
+    ("elu", |_, x, _| one(x[0].elu(1.0))),
+    ("mish", |_, x, _| one(x[0].mish())),
+    ("log1p", |_, x, _| one(x[0].log1p())),
+    ("expm1", |_, x, _| one(x[0].expm1())),
+    ("hardswish", |_, x, _| one(x[0].hardswish())),
+    ("clamp", |_, x, a| one(x[0].clamp(number(a, "min"), number(a, "max")))),
+    ("leaky_relu", |_, x, a| one(x[0].leaky_relu(number(a, "negative_slope")))),
+    ("powf", |_, x, a| one(x[0].powf(number(a, "exponent")))),
+    ("add_scalar", |_, x, a| one(x[0].add_scalar(number(a, "value")))),
+    ("mul_scalar", |_, x, a| one(x[0].mul_scalar(number(a, "value")))),
+    // Functions of two.
+    ("add", |_, x, _| one(x[0].add(&x[1]))),
+    ("sub", |_, x, _| one(x[0].sub(&x[1]))),
+    ("mul", |_, x, _| one(x[0].mul(&x[1]))),
+    ("div", |_, x, _| one(x[0].div(&x[1]))),
+    ("maximum", |_, x, _| one(x[0].maximum(&x[1]))),
+    ("minimum", |_, x, _| one(x[0].minimum(&x[1]))),
+    ("pow", |_, x, _| one(x[0].pow(&x[1]))),
+    ("mul_same", |_, x, _| one(x[0].mul(&x[0]))),
+    ("sub_same", |_, x, _| one(x[0].sub(&x[0]))),
+    ("eq", |_, x, _| one(x[0].eq(&x[1])?.to_i32())),
+    ("lt", |_, x, _| one(x[0].lt(&x[1])?.to_i32())),
+    ("ge", |_, x, _| one(x[0].ge(&x[1])?.to_i32())),
+    ("where", |_, x, _| one(x[0].to_bool()?.where_(&x[1], &x[2]))),
+    // Reductions.
+    ("sum", |_, x, a| one(x[0].sum(&axes(a, "dims"), flag(a, "keepdim")))),
+    ("mean", |_, x, a| one(x[0].mean(&axes(a, "dims"), flag(a, "keepdim")))),
+    ("max", |_, x, a| one(x[0].max(&axes(a, "dims"), flag(a, "keepdim")))),
+    ("min", |_, x, a| one(x[0].min(&axes(a, "dims"), flag(a, "keepdim")))),
+    ("var", |_, x, a| one(x[0].var(&axes(a, "dims"), false, flag(a, "unbiased")))),
+    ("argmax", |_, x, a| one(x[0].argmax(axis(a, "dim"), false))),
+    ("argmin", |_, x, a| one(x[0].argmin(axis(a, "dim"), false))),
+    // Products.
+    ("matmul", |_, x, _| one(x[0].matmul(&x[1]))),
+    ("matmul_same", |_, x, _| one(x[0].matmul(&x[0]))),
+    ("matmul_tb", |_, x, _| one(x[0].matmul(&x[1].transpose(-2, -1)?))),
+    ("matmul_ta", |_, x, _| one(x[0].transpose(-2, -1)?.matmul(&x[1]))),
+    ("linear", |_, x, _| one(x[0].linear(&x[1], Some(&x[2])))),
+    // Shapes and places.
+    ("reshape", |_, x, a| one(x[0].reshape(sizes(a, "shape")))),
+    ("permute", |_, x, a| one(x[0].permute(&axes(a, "dims")))),
+    ("permute_reshape", |_, x, a| one(x[0].permute(&axes(a, "dims"))?.reshape(sizes(a, "shape")))),
+    ("narrow", |_, x, a| one(x[0].narrow(axis(a, "dim"), size(a, "start"), size(a, "len")))),
+    ("slice", |_, x, a| one(x[0].slice(axis(a, "dim"), size(a, "start"), size(a, "end"), size(a, "step")))),
+    ("pad", |_, x, a| {
+        let pads: Vec<(usize, usize)> =
+            a["pad"].as_array().unwrap().iter().map(|p| (whole(&p[0]), whole(&p[1]))).collect();
+        one(x[0].pad(&pads, number(a, "value")))
+    }),
+    ("broadcast_to", |_, x, a| one(x[0].broadcast_to(sizes(a, "shape")))),
+    ("tril", |_, x, a| one(x[0].tril(axis(a, "diagonal") as i32))),
+    ("cat", |_, x, a| one(Tensor::cat(&x.iter().collect::<Vec<_>>(), axis(a, "dim")))),
+    ("stack", |_, x, a| one(Tensor::stack(&x.iter().collect::<Vec<_>>(), axis(a, "dim")))),
+    ("embedding", |_, x, _| one(x[0].embedding(&x[1]))),
+    // Softmax, norms, losses, attention.
+    ("softmax", |_, x, a| one(x[0].softmax(axis(a, "dim")))),
+    ("log_softmax", |_, x, a| one(x[0].log_softmax(axis(a, "dim")))),
+    ("layer_norm", |_, x, a| one(x[0].layer_norm(Some(&x[1]), Some(&x[2]), number(a, "eps")))),
+    ("cross_entropy", cross_entropy),
+    ("mse_loss", |_, x, a| one(x[0].mse(&x[1], reduction(a)))),
+    ("attention", |_, x, a| one(x[0].attention(&x[1], &x[2], flag(a, "causal")))),
+];
+
+fn cross_entropy(g: &Recorder, x: &[Tensor], a: &Value) -> Result<Vec<Tensor>> {
+    let mut targets = x[1].clone();
+    let mut options = CrossEntropyOptions { reduction: reduction(a), ..Default::default() };
+    if let Some(ignore) = a["ignore_index"].as_i64() {
+        let ignore = ignore as i32;
+        let replaced = targets.eq_scalar(axis(a, "ignore_index_where_target_is") as i32)?;
+        targets = replaced.where_(&g.full_i32(targets.shape(), ignore)?, &targets)?;
+        options.ignore_index = Some(ignore);
+    }
+    if let Some(smoothing) = a["label_smoothing"].as_f64() {
+        options.label_smoothing = smoothing as f32;
+    }
+    one(x[0].cross_entropy_with(&targets, options))
+}
+
+fn one(output: Result<Tensor>) -> Result<Vec<Tensor>> {
+    Ok(vec![output?])
+}
+fn number(attrs: &Value, key: &str) -> f32 {
+    attrs[key].as_f64().unwrap() as f32
+}
+fn flag(attrs: &Value, key: &str) -> bool {
+    attrs[key].as_bool().unwrap()
+}
+fn whole(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+fn size(attrs: &Value, key: &str) -> usize {
+    whole(&attrs[key])
+}
+fn sizes(attrs: &Value, key: &str) -> Vec<usize> {
+    attrs[key].as_array().unwrap().iter().map(whole).collect()
+}
+fn axis(attrs: &Value, key: &str) -> isize {
+    isize::try_from(attrs[key].as_i64().unwrap()).unwrap()
+}
+/// A list of axes; "all" is the empty list, as the library has it.
+fn axes(attrs: &Value, key: &str) -> Vec<isize> {
+    let list = attrs[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().map(|v| isize::try_from(v.as_i64().unwrap()).unwrap()).collect()
+}
+fn reduction(attrs: &Value) -> Reduction {
+    match attrs["reduction"].as_str().unwrap() {
+        "mean" => Reduction::Mean,
+        "sum" => Reduction::Sum,
+        _ => Reduction::None,
+    }
+}
