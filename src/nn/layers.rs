@@ -23,8 +23,23 @@ impl Linear {
     pub fn new(params: &Params, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         let init = Init::Uniform { low: -bound, high: bound };
-        let weight = params.create(&dotted(name, "weight"), [outputs, inputs], init.clone())?;
-        let bias = if bias { Some(params.create(&dotted(name, "bias"), [outputs], init)?) } else { None };
+        Self::with_init(params, name, [inputs, outputs], init.clone(), bias.then_some(init))
+    }
+
+    /// A layer from `inputs` to `outputs` with first values of its own for the
+    /// weight and, if it has one, for the bias.
+    ///
+    /// # Errors
+    /// As [`Linear::new`].
+    pub fn with_init(
+        params: &Params,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        weight: Init,
+        bias: Option<Init>,
+    ) -> Result<Self> {
+        let weight = params.create(&dotted(name, "weight"), [outputs, inputs], weight)?;
+        let bias = bias.map(|init| params.create(&dotted(name, "bias"), [outputs], init)).transpose()?;
         Ok(Self { weight, bias })
     }
 }

@@ -8,7 +8,7 @@
 //! A pass joins as many operands as a dispatch may bind beside its output; more
 //! become a tree of passes, each of which writes a storage of its own.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use super::reduce::word;
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
@@ -106,8 +106,9 @@ impl Tensor {
     /// [`Error::Argument`] for an empty list or an axis that is not there,
     /// [`Error::Shape`] or [`Error::DType`] if the tensors do not fit,
     /// [`Error::OtherRecording`] if they belong to several recordings.
-    pub fn cat(tensors: &[&Self], axis: isize) -> Result<Self> {
+    pub fn cat<T: Borrow<Self>>(tensors: &[T], axis: isize) -> Result<Self> {
         const OP: &str = "cat";
+        let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
         let Some(&first) = tensors.first() else {
             return Err(Error::Argument {
                 op: OP,
@@ -148,7 +149,8 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::cat`].
-    pub fn stack(tensors: &[&Self], axis: isize) -> Result<Self> {
+    pub fn stack<T: Borrow<Self>>(tensors: &[T], axis: isize) -> Result<Self> {
+        let tensors: Vec<&Self> = tensors.iter().map(Borrow::borrow).collect();
         let rank = tensors.first().map_or(0, |t| t.rank() as isize);
         let from_start = if axis < 0 { axis + rank + 1 } else { axis };
         if !(0..=rank).contains(&from_start) {
@@ -168,7 +170,7 @@ impl Tensor {
                 t.reshape(Shape(dims))
             })
             .collect();
-        Self::cat(&with_axis?.iter().collect::<Vec<_>>(), from_start)
+        Self::cat(&with_axis?, from_start)
     }
 }
 

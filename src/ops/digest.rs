@@ -111,5 +111,5 @@ pub fn fingerprint(recorder: &Recorder, tensors: &[Tensor]) -> Result<Tensor> {
     if digests.is_empty() {
         return recorder.full_u32([4], 0);
     }
-    Tensor::cat(&digests.iter().collect::<Vec<_>>(), 0)?.digest()
+    Tensor::cat(&digests, 0)?.digest()
 }

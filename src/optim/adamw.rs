@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Optimizer, no_gradient};
+use super::{Optimizer, expect_float, no_gradient};
 use crate::dtype::TensorType;
 use crate::error::{Error, Result};
 use crate::fuse::program::{Category, Cost};
@@ -106,6 +106,7 @@ impl Op for AdamWUpdate {
         "adamw"
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+        expect_float("adamw", inputs[0])?;
         if inputs[..4].iter().all(|t| *t == inputs[0]) {
             Ok(Vec::new())
         } else {

@@ -11,6 +11,7 @@ mod sgd;
 pub use adamw::{AdamW, AdamWConfig};
 pub use sgd::{Sgd, SgdConfig};
 
+use crate::dtype::TensorType;
 use crate::error::Result;
 use crate::fuse::program::Category;
 use crate::graph::{Recorder, Tensor};
@@ -96,6 +97,14 @@ pub trait Optimizer {
         }
         Ok(())
     }
+}
+
+/// The kernels compute in f32, whatever the state holds.
+fn expect_float(op: &'static str, parameter: &TensorType) -> Result<()> {
+    if parameter.dtype.is_float() {
+        return Ok(());
+    }
+    Err(crate::error::Error::DType { op, operand: 0, found: parameter.dtype, expected: "f32" })
 }
 
 /// Updates have no gradient: parameters are read before the run's writes.

@@ -111,7 +111,7 @@ fn cat_of_one_to_many() {
             for &len in &lens {
                 all.push(if len == 0 { g.zeros([outer, 0, inner])? } else { next.next().unwrap().mul_scalar(2.0)? });
             }
-            let y = Tensor::cat(&all.iter().collect::<Vec<_>>(), -2)?;
+            let y = Tensor::cat(&all, -2)?;
             assert_eq!(y.dims(), out_shape);
             let loss = y.mul(gout)?.sum_all()?;
             let mut results = vec![y.mul_scalar(0.5)?];
@@ -158,7 +158,7 @@ fn cat_keeps_bits_and_refuses_misfits() {
     assert!(out[1].is_empty());
     let g = Recorder::new();
     let (a, b) = (g.zeros([2, 3]).unwrap(), g.zeros([3, 3]).unwrap());
-    assert!(matches!(Tensor::cat(&[], 0), Err(Error::Argument { op: "cat", .. })));
+    assert!(matches!(Tensor::cat::<Tensor>(&[], 0), Err(Error::Argument { op: "cat", .. })));
     assert!(matches!(Tensor::cat(&[&a, &b], 1), Err(Error::Shape { op: "cat", .. })));
     assert!(matches!(Tensor::cat(&[&a, &b], 2), Err(Error::Argument { op: "cat", .. })));
     assert!(matches!(Tensor::stack(&[&a, &b], 0), Err(Error::Shape { .. })));

@@ -87,8 +87,8 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
     }),
     ("broadcast_to", |_, x, a| one(x[0].broadcast_to(sizes(a, "shape")))),
     ("tril", |_, x, a| one(x[0].tril(axis(a, "diagonal") as i32))),
-    ("cat", |_, x, a| one(Tensor::cat(&x.iter().collect::<Vec<_>>(), axis(a, "dim")))),
-    ("stack", |_, x, a| one(Tensor::stack(&x.iter().collect::<Vec<_>>(), axis(a, "dim")))),
+    ("cat", |_, x, a| one(Tensor::cat(x, axis(a, "dim")))),
+    ("stack", |_, x, a| one(Tensor::stack(x, axis(a, "dim")))),
     ("embedding", |_, x, _| one(x[0].embedding(&x[1]))),
     // Softmax, norms, losses, attention.
     ("softmax", |_, x, a| one(x[0].softmax(axis(a, "dim")))),

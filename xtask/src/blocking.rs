@@ -8,15 +8,8 @@ use std::fs;
 use std::path::Path;
 
 /// What a page could be blocked by, in the glue or in the name of an import.
-const BLOCKING: [&str; 7] = [
-    "Atomics.wait",
-    "SharedArrayBuffer",
-    "XMLHttpRequest",
-    "FileReaderSync",
-    "alert(",
-    "confirm(",
-    "prompt(",
-];
+const BLOCKING: [&str; 7] =
+    ["Atomics.wait", "SharedArrayBuffer", "XMLHttpRequest", "FileReaderSync", "alert(", "confirm(", "prompt("];
 /// Crates whose only purpose is to block on a future; the development profile
 /// keeps the names of functions.
 const EXECUTORS: [&str; 2] = ["pollster", "futures_executor"];
@@ -47,10 +40,7 @@ fn check_glue(glue: &str) -> Result<(), String> {
 }
 
 fn check_module(wasm: &[u8]) -> Result<(), String> {
-    let mut input = wasm
-        .strip_prefix(b"\0asm\x01\0\0\0")
-        .map(Reader)
-        .ok_or("not a WebAssembly module")?;
+    let mut input = wasm.strip_prefix(b"\0asm\x01\0\0\0").map(Reader).ok_or("not a WebAssembly module")?;
     let mut memories = 0;
     while !input.0.is_empty() {
         let id = input.byte()?;
