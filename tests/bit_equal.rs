@@ -24,7 +24,7 @@ enum Kind {
 impl Kind {
     fn net(self, params: &Params) -> Net {
         match self {
-            Self::Mlp => Net::mlp(params, [24, 96, 5, 12], DROPOUT),
+            Self::Mlp => Net::mlp(params, [24, 96, 5, 96], DROPOUT),
             Self::Gpt => {
                 let config = GptConfig { dropout: DROPOUT, ..GptConfig::new(19, 12, 16, 2, 5) };
                 Net::gpt(params, &config, 3)
@@ -56,7 +56,10 @@ fn all_policies(gpu: &Gpu, kind: Kind, show: bool) -> Vec<Policy> {
         policies(&recorded).into_iter().map(|p| (p, replayed(recorded.plan(&p)))).unzip()
     };
     for (policy, replayed) in all.iter().zip(&counts) {
-        assert_eq!(*replayed == 0, *policy == Policy::None, "{kind:?} under {policy} replays {replayed} passes");
+        // A budget replays only where that lowers the peak.
+        let by_region = matches!(policy, Policy::Segments | Policy::Every(_) | Policy::Sqrt);
+        assert!(*replayed > 0 || !by_region, "{kind:?} under {policy} replays nothing");
+        assert!(*replayed == 0 || *policy != Policy::None, "{kind:?} replays {replayed} passes under none");
     }
     println!("{kind:?}: replayed passes {counts:?}");
     all

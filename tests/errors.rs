@@ -14,7 +14,7 @@ use remat::error::{Error, Result};
 use remat::fuse::program::Category;
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
-use remat::nn::{Activation, Dropout, Gpt, GptConfig, Linear, Module};
+use remat::nn::{Activation, Dropout, Gpt, GptConfig, Linear};
 use remat::ops::{CrossEntropyOptions, Reduction, fingerprint};
 use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer, Sgd, SgdConfig};
 use remat::params::{Init, Params};
@@ -75,7 +75,7 @@ fn shapes_and_types_that_do_not_fit_any_family_of_ops() {
     says(cube.attention(&f("k", &[2, 3, 5]), &cube, false), &["matmul", "[2, 3, 4]", "[2, 3, 5]"]);
     says(s.matmul(&a), &["matmul", "[]", "[2, 3]"]);
     says(Tensor::stack(&[&a, &b], 0), &["cat"]);
-    says(Tensor::cat(&[], 0), &["cat", "[]", "at least one"]);
+    says(Tensor::cat::<Tensor>(&[], 0), &["cat", "[]", "at least one"]);
     says(a.sum_to(&[2, 3, 4].into()), &["sum_to", "[2, 3]", "[2, 3, 4]"]);
     says(v.tril(0), &["tril", "[4]"]);
     // Types.

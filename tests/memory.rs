@@ -41,9 +41,6 @@ fn show(recorded: &Recorded, plan: &Plan) {
     let most = timeline.iter().enumerate().max_by_key(|(_, live)| live.total()).unwrap();
     println!("  {}: {:?}", plan.policy, plan.peak);
     println!("  at dispatch {} of {}: {:?}", most.0, timeline.len(), most.1);
-    if std::env::var_os("REMAT_TEST_REPORT").is_some() {
-        println!("{}", plan.report(recorded.program()));
-    }
 }
 
 /// Activation peak under segments over that under none.
