@@ -40,6 +40,9 @@ struct Eager<'a> {
     /// Backward passes that read nothing made in backward: they could run at
     /// any time, so they run when first demanded.
     lazy: Vec<bool>,
+    /// Passes of backward, and whatever the user recorded on gradients
+    /// (digests, norms, clipping), which frees them as a backward pass does.
+    after_gradient: Vec<bool>,
     /// Readers that have not run yet. Late ones do not count: state is written
     /// as soon as it can be.
     readers_left: Vec<u32>,
@@ -49,8 +52,14 @@ impl<'a> Eager<'a> {
     fn new(facts: &'a Facts<'a>, recorded: &[u32]) -> Self {
         let program = facts.program;
         let mut lazy = vec![false; program.passes.len()];
+        let mut after_gradient = vec![false; program.passes.len()];
         for &pass in recorded {
             let p = &program.passes[pass as usize];
+            after_gradient[pass as usize] = p.phase == Phase::Backward
+                || p.operands.iter().filter_map(|o| o.read()).any(|s| {
+                    let producer = facts.producer[s.index()];
+                    producer != NONE && after_gradient[producer as usize]
+                });
             let waits_for_gradient = p.operands.iter().filter_map(|o| o.read()).any(|s| {
                 let producer = facts.producer[s.index()];
                 producer != NONE && program.passes[producer as usize].phase != Phase::Forward
@@ -70,6 +79,7 @@ impl<'a> Eager<'a> {
             order: Vec::with_capacity(recorded.len()),
             done: vec![false; program.passes.len()],
             lazy,
+            after_gradient,
             readers_left,
         }
     }
@@ -81,10 +91,10 @@ impl<'a> Eager<'a> {
     fn run(&mut self, pass: u32) {
         let mut hoisted = vec![(pass, pass)];
         let program = self.facts.program;
-        if program.passes[pass as usize].phase == Phase::Backward {
+        if self.after_gradient[pass as usize] {
             let gradients = program.passes[pass as usize].operands.iter().filter_map(|o| o.read()).filter(|s| {
                 let producer = self.facts.producer[s.index()];
-                producer != NONE && program.passes[producer as usize].phase == Phase::Backward
+                producer != NONE && self.after_gradient[producer as usize]
             });
             let mut siblings: Vec<u32> =
                 gradients.flat_map(|s| self.facts.readers_of(s.index()).iter().copied()).collect();
@@ -113,7 +123,7 @@ impl<'a> Eager<'a> {
         let program = self.facts.program;
         let p = &program.passes[pass as usize];
         let same_segment = p.segment == program.passes[cause as usize].segment;
-        if p.phase != Phase::Backward || self.facts.late[pass as usize] || self.lazy[pass as usize] {
+        if !self.after_gradient[pass as usize] || self.facts.late[pass as usize] || self.lazy[pass as usize] {
             return false;
         }
         let (mut taken, mut freed) = (0_u64, 0_u64);

@@ -25,9 +25,10 @@ pub struct MlpRun {
 }
 
 /// Every size that is trained.
-pub const MLPS: [MlpRun; 2] = [
+pub const MLPS: [MlpRun; 3] = [
     MlpRun { name: "mlp", width: 64, hidden: 256, dropout: 0.0, steps: 8 },
     MlpRun { name: "mlp with dropout", width: 64, hidden: 256, dropout: 0.1, steps: 8 },
+    MlpRun { name: "mlp of width 1024", width: 1024, hidden: 4096, dropout: 0.0, steps: 2 },
 ];
 
 impl MlpRun {

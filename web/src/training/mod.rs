@@ -10,7 +10,7 @@ pub use mlp::{MLPS, MlpRun};
 use remat::checkpoint::{ByteSize, Policy};
 use remat::gpu::{Gpu, InputData};
 use remat::graph::{Recorder, Tensor};
-use remat::params::{Params, StateData};
+use remat::params::Params;
 use remat::step::RecordedStep;
 use remat::{Error, Result};
 use serde_json::{Value, json};
@@ -24,8 +24,8 @@ pub struct PolicyRun {
     pub losses: Vec<f32>,
     /// The gradients' fingerprint of every step.
     pub fingerprints: Vec<[u32; 4]>,
-    /// Parameters and moments after the last step.
-    pub state: Vec<StateData>,
+    /// A hash of every parameter and moment after the last step, by name.
+    pub state: Vec<(String, u64)>,
     /// What the plan says.
     pub planned_peak_bytes: u64,
     /// What the engine counted while this was the only step alive.
@@ -87,8 +87,18 @@ async fn one_policy(gpu: &Gpu, training: &impl Training, policy: Policy) -> Resu
         run.fingerprints.push(words.try_into().unwrap_or_default());
     }
     run.measured_peak_bytes = run.measured_peak_bytes.max(step.measured_peak_bytes());
-    run.state = params.read_all().await?;
+    for name in params.names() {
+        // One at a time: all at once may be more than a page's module can hold.
+        let values = params.read::<f32>(&name).await?;
+        run.state.push((name, hash(&values)));
+    }
     Ok(run)
+}
+
+/// Of the values' bits (64-bit FNV-1a, a word at a time).
+fn hash(values: &[f32]) -> u64 {
+    let mix = |hash: u64, value: &f32| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0100_0000_01b3);
+    values.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// The least budget, as the refusal of a budget of nothing names it, after
@@ -141,8 +151,11 @@ pub fn agree(runs: &[PolicyRun]) -> std::result::Result<(), String> {
                 run.losses, first.policy, first.losses
             ));
         }
-        if let Some((mine, _)) = run.state.iter().zip(&first.state).find(|(a, b)| a != b) {
-            return Err(format!("{policy}: {} differs after the last step from that of {}", mine.name, first.policy));
+        if run.state.is_empty() || run.state.len() != first.state.len() {
+            return Err(format!("{policy}: {} states, {} has {}", run.state.len(), first.policy, first.state.len()));
+        }
+        if let Some(((name, _), _)) = run.state.iter().zip(&first.state).find(|(a, b)| a != b) {
+            return Err(format!("{policy}: {name} differs after the last step from that of {}", first.policy));
         }
     }
     Ok(())
