@@ -256,6 +256,7 @@ fn case_43_memory_is_poisoned_and_every_second_run_is_the_same() {
         })
         .unwrap();
     let all: Vec<Vec<u32>> = (0..4).map(|_| words(&step.run_blocking(inputs! {}).unwrap())).collect();
+    drop(step);
     assert!(all.iter().all(|f| *f == all[0]), "{all:?}");
     let gradients_of_nan = once(&gpu, &[], |r| fingerprint(r, &[r.full([96, 96], f32::NAN)?]).map(|f| vec![f]));
     assert_ne!(gradients_of_nan[0], all[0]);

@@ -308,6 +308,10 @@ impl Tensor {
             Ok(given.clone())
         };
         let (weight, bias) = (operand(weight, 1, 1.0)?, operand(bias, 2, 0.0)?);
+        if self.element_count() == 0 {
+            // Rows of nothing have a mean all the same, but nothing reads it.
+            return Ok(self.clone());
+        }
         let rows = count(&self.dims()[..self.rank() - 1]);
         let y = self.reshape([rows, columns])?.apply_with(LayerNorm { eps }, &[&weight, &bias])?;
         y.reshape(self.shape().clone())
