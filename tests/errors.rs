@@ -14,7 +14,7 @@ use remat::error::{Error, Result};
 use remat::fuse::program::Category;
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
-use remat::nn::{Activation, Dropout, Gpt, GptConfig, Linear};
+use remat::nn::{Activation, Dropout, Gpt, GptConfig, Linear, Module};
 use remat::ops::{CrossEntropyOptions, Reduction, fingerprint};
 use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer, Sgd, SgdConfig};
 use remat::params::{Init, Params};
