@@ -223,7 +223,7 @@ fn case_21_nothing_merges_a_replay_with_its_forward_value() {
     for step in [mlp(6), transformer(4)] {
         let plan = plan_of(&step, "segments");
         let pairs = replayed(&plan, step.program());
-        assert_eq!(pairs.len() as u32 >= plan.replayed_passes, true);
+        assert!(pairs.len() as u32 >= plan.replayed_passes);
         assert!(pairs.len() > 10);
         // Two lives, with a time between them in which the value is nowhere.
         for (before, again) in pairs {
