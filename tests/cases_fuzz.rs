@@ -75,7 +75,7 @@ impl Values {
     fn pick(&self, index: u16) -> &Tensor {
         // Mostly recent ones.
         let back = usize::from(index % 6).min(self.all.len() - 1);
-        let at = if index % 5 == 0 { usize::from(index) % self.all.len() } else { self.all.len() - 1 - back };
+        let at = if index.is_multiple_of(5) { usize::from(index) % self.all.len() } else { self.all.len() - 1 - back };
         &self.all[at]
     }
     fn keep(&mut self, result: Result<Tensor>) {
@@ -100,13 +100,13 @@ fn perform(r: &Recorder, params: &Params, act: &Act, values: &mut Values) {
             values.all = inside;
             act.inside.iter().for_each(|act| perform(r, params, act, values));
             // Now and then the closure itself fails, with its segment half recorded.
-            if act.c % 11 == 0 {
+            if act.c.is_multiple_of(11) {
                 Err(Error::Policy { policy: "fuzz".into(), detail: "given up".into() })
             } else {
                 Ok(())
             }
         });
-        assert_eq!(result.is_err(), act.c % 11 == 0);
+        assert_eq!(result.is_err(), act.c.is_multiple_of(11));
         return;
     }
     let (x, y, z) = (values.pick(act.a).clone(), values.pick(act.b).clone(), values.pick(act.c).clone());
@@ -140,11 +140,11 @@ fn perform(r: &Recorder, params: &Params, act: &Act, values: &mut Values) {
         19 => x.softmax(axis),
         20 => x.log_softmax(axis),
         21 => w(&[last]).and_then(|w| x.layer_norm(Some(&w), None, 1e-5)),
-        22 => x.sum(&[axis], act.a % 2 == 0),
-        23 => x.mean(&[axis, 0], act.a % 2 == 0),
-        24 => x.max(&[axis], act.a % 2 == 0),
-        25 => x.var(&[axis], false, act.a % 2 == 0),
-        26 => x.argmax(axis, act.a % 2 == 0),
+        22 => x.sum(&[axis], act.a.is_multiple_of(2)),
+        23 => x.mean(&[axis, 0], act.a.is_multiple_of(2)),
+        24 => x.max(&[axis], act.a.is_multiple_of(2)),
+        25 => x.var(&[axis], false, act.a.is_multiple_of(2)),
+        26 => x.argmax(axis, act.a.is_multiple_of(2)),
         27 => x.sum_all(),
         28 => x.transpose(axis, -1),
         29 => x.t(),
@@ -172,7 +172,7 @@ fn perform(r: &Recorder, params: &Params, act: &Act, values: &mut Values) {
         51 => w(&[7, 3]).and_then(|w| w.embedding(&x)),
         52 => x.cross_entropy(&y),
         53 => x.mse_loss(&y),
-        54 => x.attention(&y, &z, act.a % 2 == 0),
+        54 => x.attention(&y, &z, act.a.is_multiple_of(2)),
         55 => x.tril(i32::from(act.c) - 3),
         56 => x.reshape([usize::from(act.b % 9), small]),
         57 => x.broadcast_to([small, last, last]),

@@ -142,6 +142,7 @@ pub(crate) async fn held_out_loss(
     Ok(sum / batches as f64)
 }
 
+#[expect(clippy::too_many_arguments, reason = "each is one setting of the sample")]
 /// Writes `length` characters after `prompt`, drawn at `temperature`.
 pub(crate) async fn sample(
     gpu: &Gpu,

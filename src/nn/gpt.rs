@@ -86,7 +86,7 @@ impl TransformerBlock {
     /// [`Error::Argument`] if the heads do not divide the width.
     pub fn new(params: &Params, name: &str, config: &GptConfig) -> Result<Self> {
         let width = config.width;
-        if config.heads == 0 || width % config.heads != 0 {
+        if config.heads == 0 || !width.is_multiple_of(config.heads) {
             return Err(Error::Argument {
                 op: "transformer_block",
                 argument: "heads",

@@ -200,7 +200,7 @@ impl Problem {
 
     /// Every load and store of four neighbours is aligned.
     fn is_vectorised(&self) -> bool {
-        let by_four = |n: u64| n % 4 == 0;
+        let by_four = |n: u64| n.is_multiple_of(4);
         let a_other = if self.a_transposed() { self.a.col } else { self.a.row };
         let b_other = if self.b_transposed() { self.b.col } else { self.b.row };
         let batch_ok = |strides: [u64; 2]| (0..2).all(|i| self.batch[i] == 1 || by_four(strides[i]));

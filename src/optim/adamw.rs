@@ -134,7 +134,7 @@ impl KernelOp for AdamWUpdate {
         if elements == 0 {
             return Ok(KernelCalls::default());
         }
-        let (text, count) = if elements % 4 == 0 { (VECTOR, elements / 4) } else { (SCALAR, elements) };
+        let (text, count) = if elements.is_multiple_of(4) { (VECTOR, elements / 4) } else { (SCALAR, elements) };
         let c = self.config;
         let bits = |value: f64| (value as f32).to_bits();
         let uniforms = vec![

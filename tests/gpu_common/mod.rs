@@ -191,6 +191,9 @@ fn fill_spaces(program: &Program, plan: &mut Plan, at: [u64; 3]) {
 fn empty_plan() -> Plan {
     Plan {
         policy: "by hand".into(),
+        live_peak_bytes: 0,
+        notes: vec![],
+        offset_alignment_bytes: 256,
         dispatches: vec![],
         instances: vec![],
         arena_blocks: vec![],

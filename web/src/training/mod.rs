@@ -141,7 +141,7 @@ pub fn agree(runs: &[PolicyRun]) -> std::result::Result<(), String> {
         if let Some(step) = differs {
             return Err(format!("{policy}: gradients of step {step} differ from those of {}", first.policy));
         }
-        if run.fingerprints.iter().any(|words| *words == [0; 4]) || run.fingerprints.len() != first.fingerprints.len() {
+        if run.fingerprints.contains(&[0; 4]) || run.fingerprints.len() != first.fingerprints.len() {
             return Err(format!("{policy}: no fingerprint"));
         }
         let bits = |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
@@ -173,7 +173,7 @@ pub fn deviation(losses: &[f32], expected: &[f64], tolerance: f64) -> std::resul
     for (step, (&loss, &expected)) in losses.iter().zip(expected).enumerate() {
         let off = (f64::from(loss) - expected).abs() / expected.abs();
         // Written so that NaN is refused.
-        if !(off <= tolerance) {
+        if off.is_nan() || off > tolerance {
             return Err(format!(
                 "step {step}: loss {loss}, expected {expected}: off by {off:.1e}, above {tolerance:.0e}"
             ));
