@@ -40,11 +40,32 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let end = ends[row];
     var sum = Block(0.0);
-    while (at < end) {
-        // Sixteen at a time, so that rounding errors of long sums stay small.
-        let stop = min(at + 16u, end);
+    // Sixteen at a time, so that rounding errors of long sums stay small, and in
+    // one round, since Mesa's software adapter ends an invocation's loops after 65,535.
+    let whole = at + (end - at) / 16u * 16u;
+    for (; at < whole; at += 16u) {
         var part = Block(0.0);
-        for (; at < stop; at += 1u) {
+        part += g[order[at + 0u] * u.blocks + column];
+        part += g[order[at + 1u] * u.blocks + column];
+        part += g[order[at + 2u] * u.blocks + column];
+        part += g[order[at + 3u] * u.blocks + column];
+        part += g[order[at + 4u] * u.blocks + column];
+        part += g[order[at + 5u] * u.blocks + column];
+        part += g[order[at + 6u] * u.blocks + column];
+        part += g[order[at + 7u] * u.blocks + column];
+        part += g[order[at + 8u] * u.blocks + column];
+        part += g[order[at + 9u] * u.blocks + column];
+        part += g[order[at + 10u] * u.blocks + column];
+        part += g[order[at + 11u] * u.blocks + column];
+        part += g[order[at + 12u] * u.blocks + column];
+        part += g[order[at + 13u] * u.blocks + column];
+        part += g[order[at + 14u] * u.blocks + column];
+        part += g[order[at + 15u] * u.blocks + column];
+        sum += part;
+    }
+    if (at < end) {
+        var part = Block(0.0);
+        for (; at < end; at += 1u) {
             part += g[order[at] * u.blocks + column];
         }
         sum += part;

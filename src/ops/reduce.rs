@@ -83,6 +83,30 @@ pub(super) fn split_chunks(profile: &DeviceProfile, outputs: u64, reduced: u64, 
     split_chunks_of(profile, outputs, reduced, align, LONGEST_CHUNK)
 }
 
+/// Mesa's software adapter ends an invocation's loops after 65,535 rounds in
+/// all, without a word; a few are left for loops of fixed length.
+pub(super) const MOST_ROUNDS: u64 = 65_000;
+
+/// Refuses a kernel whose invocations would walk `extent` elements in more
+/// `rounds` than a software adapter runs: never a silent number.
+///
+/// # Errors
+/// [`Error::Argument`] naming the op.
+pub(super) fn check_rounds(profile: &DeviceProfile, op: &'static str, extent: u64, rounds: u64) -> Result<()> {
+    if profile.class != AdapterClass::Cpu || rounds <= MOST_ROUNDS {
+        return Ok(());
+    }
+    Err(Error::Argument {
+        op,
+        argument: "extent",
+        value: extent.to_string(),
+        detail: format!(
+            "a software adapter ends the loops of an invocation after {MOST_ROUNDS} rounds, and this would take {rounds}; \
+             split the axis, or use a GPU"
+        ),
+    })
+}
+
 /// [`split_chunks`] of a column: an invocation strides through memory row by row.
 pub(super) fn split_column(profile: &DeviceProfile, outputs: u64, reduced: u64) -> (u64, u64) {
     // On a software adapter neighbouring columns are walked one after the other;
