@@ -8,10 +8,11 @@ mod engine;
 
 use engine::*;
 use remat::checkpoint::Policy;
-use remat::error::Result;
+use remat::error::{Error, Result};
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
 use remat::params::Params;
+use remat::step::RecordedStep;
 
 /// Odd, so that no vectors of four are formed, and a multiple of four; both
 /// longer than 4 * 2^16, so that vectors of four are not short enough either.
@@ -111,67 +112,74 @@ fn reductions_over_a_long_axis() {
     }
 }
 
+/// What each op gives, or `None` where a software adapter's limit on the rounds
+/// of an invocation's loops refuses it by name: never a silent number.
+fn right_or_refused(x: &[f32], name: &str, body: impl FnOnce(&Recorder, &Tensor) -> Result<Tensor>) -> Option<f32> {
+    let (_turn, gpu) = gpu();
+    let n = x.len();
+    let step = RecordedStep::new(gpu.profile(), |r| Ok(vec![body(r, &r.input::<f32>("x", [1, n])?)?]));
+    match step {
+        Ok(step) => {
+            let plan = planned(&gpu, &step, &Policy::None).unwrap();
+            let out = run(&gpu, &step, plan, &Params::new(&gpu, 1), inputs! { "x" => x }).unwrap();
+            Some(*floats(&out[0]).last().unwrap())
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert!(gpu.is_software() && matches!(error, Error::Argument { .. }), "{name} of {n}: {text}");
+            assert!(text.contains("software adapter") && text.contains(&n.to_string()), "{name}: {text}");
+            None
+        }
+    }
+}
+
 #[test]
 fn rows_and_columns_normalised_over_a_long_axis() {
-    for n in LENGTHS {
+    type Body = fn(&Recorder, &Tensor) -> Result<Tensor>;
+    fn last(t: &Tensor) -> Result<Tensor> {
+        let flat = t.flatten(0, -1)?;
+        flat.narrow(0, flat.dims()[0] - 1, 1)
+    }
+    fn loss(r: &Recorder, x: &Tensor) -> Result<Tensor> {
+        x.cross_entropy(&r.full_i32([1], x.dims()[1] as i32 - 1)?)
+    }
+    let bodies: [(&str, Body); 9] = [
+        ("softmax", |_, x| last(&x.softmax(-1)?)),
+        ("log_softmax", |_, x| last(&x.log_softmax(-1)?)),
+        ("softmax down", |_, x| last(&x.t()?.broadcast_to([x.dims()[1], 2])?.mul_scalar(1.0)?.softmax(0)?)),
+        ("softmax sum", |_, x| x.softmax(-1)?.sum_all()),
+        ("layer_norm", |_, x| last(&x.layer_norm(None, None, 1e-5)?)),
+        ("cross_entropy", loss),
+        ("cross_entropy'", |r, x| r.gradients(&loss(r, x)?, &[x])?[0].abs()?.sum_all()),
+        ("softmax'", |r, x| r.gradients(&x.softmax(-1)?.mul(x)?.sum_all()?, &[x])?[0].abs()?.sum_all()),
+        ("layer_norm'", |r, x| last(&r.gradients(&x.layer_norm(None, None, 1e-5)?.mul(x)?.sum_all()?, &[x])?[0])),
+    ];
+    for n in [21_001, 80_004, 300_001, 300_004] {
         let x = ramp(n);
-        let out = once(inputs! { "x" => &x, "t" => &[n as i32 - 1] }, |r| {
-            let x = r.input::<f32>("x", [1, n])?;
-            let last = |t: &Tensor| t.flatten(0, -1)?.narrow(0, n - 1, 1);
-            let target = r.input::<i32>("t", [1])?;
-            let (soft, log) = (x.softmax(-1)?, x.log_softmax(-1)?);
-            let down = x.t()?.softmax(0)?;
-            let norm = x.layer_norm(None, None, 1e-5)?;
-            let loss = x.cross_entropy(&target)?;
-            let g = r.gradients(&loss, &[&x])?.swap_remove(0);
-            let gs = r.gradients(&soft.mul(&x)?.sum_all()?, &[&x])?.swap_remove(0);
-            let gn = r.gradients(&norm.mul(&x)?.sum_all()?, &[&x])?.swap_remove(0);
-            Ok(vec![
-                last(&soft)?,
-                last(&log)?,
-                last(&down)?,
-                last(&norm)?,
-                loss,
-                soft.sum_all()?,
-                down.sum_all()?,
-                g.abs()?.sum_all()?,
-                gs.abs()?.sum_all()?,
-                last(&gn)?,
-            ])
-        });
         let xs = wide(&x);
         let total: f64 = xs.iter().map(|v| v.exp()).sum();
         let ([one, two], count, top) = (sums(n), n as f64, xs[n - 1]);
         let (mean, variance) = (one / count, two / count - (one / count).powi(2));
         let rstd = 1.0 / (variance + 1e-5).sqrt();
-        let probability = top.exp() / total;
+        let p = top.exp() / total;
         let mean_soft: f64 = xs.iter().map(|v| v * v.exp() / total).sum();
         let slope: f64 = xs.iter().map(|v| (v.exp() / total * (1.0 + v - mean_soft)).abs()).sum();
         let last = (top - mean) * rstd;
         // d/dx of sum(xh x): xh + rstd (x - mean(x) - xh mean(xh x)).
-        let mean_xh_x = variance * rstd;
-        let last_slope = last + rstd * (top - mean - last * mean_xh_x);
-        let expected = [
-            probability,
-            top - total.ln(),
-            probability,
-            last,
-            total.ln() - top,
-            1.0,
-            1.0,
-            2.0 * (1.0 - probability),
-            slope,
-            last_slope,
-        ];
-        for (i, expected) in expected.into_iter().enumerate() {
-            near(out[i][0], expected, &format!("value {i} of {n}"));
+        let last_slope = last + rstd * (top - mean - last * variance * rstd);
+        let expected = [p, top - total.ln(), p, 1.0, last, total.ln() - top, 2.0 * (1.0 - p), slope, last_slope];
+        for ((name, body), expected) in bodies.into_iter().zip(expected) {
+            match right_or_refused(&x, name, body) {
+                Some(found) => near(found, expected, &format!("{name} of {n}")),
+                None => assert!(n > 21_001, "{name} of {n} is refused"),
+            }
         }
     }
 }
 
 #[test]
 fn embeddings_of_many_places_and_of_many_rows() {
-    for n in LENGTHS {
+    for n in [200_001, 200_004] {
         let (x, ids) = (ramp(n), vec![1_i32; n]);
         let falling: Vec<i32> = (0..n as i32).rev().collect();
         let given = inputs! { "x" => &x, "ids" => &ids, "falling" => &falling, "table" => &[0.0_f32; 3] };

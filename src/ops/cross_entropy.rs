@@ -19,7 +19,7 @@
 //! A target that is no class gives a loss and a gradient of NaN, so that it is
 //! seen; nothing out of bounds is read.
 
-use super::reduce::{span, word};
+use super::reduce::{check_rounds, span, word};
 use super::{
     CallOperand, ElementCall, ElementwiseOp, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering,
     Op,
@@ -139,6 +139,8 @@ impl KernelOp for CrossEntropy {
         let (rows, classes) = (dims[0] as u64, dims[1] as u64);
         let wide = classes.is_multiple_of(4);
         let blocks = if wide { classes / 4 } else { classes };
+        let walks = if self.smoothing == 0.0 { 1 } else { 2 };
+        check_rounds(context.profile, self.name(), classes, blocks / 4 + 3 + walks * blocks)?;
         let elements = (rows * classes) as f64;
         let call = KernelCall {
             name: self.name(),

@@ -9,7 +9,7 @@
 //! order, and each row adds up its places. Both directions are linear in the
 //! floating-point operand and each other's gradient.
 
-use super::reduce::{span, specialised, word};
+use super::reduce::{check_rounds, span, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
@@ -109,6 +109,8 @@ impl KernelOp for EmbeddingGrad {
         let dims = context.inputs[0].ty.shape.dims();
         let (places, rows) = (dims[0] as u64, self.rows as u64);
         let (wide, width) = blocks(dims[1]);
+        let rounds = 2 * (places.div_ceil(16) + rows.div_ceil(16));
+        check_rounds(context.profile, self.name(), places.max(rows), rounds)?;
         let sort = KernelCall {
             name: "embedding_sort",
             source: SORT.into(),

@@ -22,7 +22,7 @@
 //! d2x = dx(e) - xh * rstd * mean(h * dx)
 //! ```
 
-use super::reduce::{column_sums, specialised, split_column, word};
+use super::reduce::{check_rounds, column_sums, specialised, split_column, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
@@ -120,6 +120,8 @@ fn normalised(x: &Tensor, mean: &Tensor, rstd: &Tensor) -> Result<Tensor> {
 impl KernelOp for LayerNorm {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let (rows, columns, wide) = extents(context.inputs[0].ty);
+        let width = blocks(columns, wide);
+        check_rounds(context.profile, self.name(), columns, 2 * (width / 4 + 3) + width)?;
         let elements = (rows * columns) as f64;
         let mut operands: Vec<CallOperand> = (0..3).map(CallOperand::Input).collect();
         operands.extend((0..3).map(CallOperand::Output));
@@ -185,6 +187,8 @@ impl Op for LayerNormGrad {
 impl KernelOp for LayerNormGrad {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let (rows, columns, wide) = extents(context.inputs[0].ty);
+        let width = blocks(columns, wide);
+        check_rounds(context.profile, self.name(), columns, width / 2 + 1 + width)?;
         let elements = (rows * columns) as f64;
         let mut operands: Vec<CallOperand> = (0..5).map(CallOperand::Input).collect();
         operands.push(CallOperand::Output(0));

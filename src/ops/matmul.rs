@@ -26,13 +26,17 @@ const SCALAR: &str = include_str!("../../shaders/matmul_scalar.wgsl");
 
 /// Invocations per workgroup of `matmul_register.wgsl` and `matmul_scalar.wgsl`.
 const WORKGROUP: u64 = 16;
+/// The longest sum of one dispatch. One invocation walks along it, and Mesa's
+/// software adapter ends its loops after 65,535 rounds, without a word; besides,
+/// the rounding errors of shorter sums stay smaller. A multiple of 4.
+const LONGEST_SUM: usize = 1 << 15;
 /// From this many operations on a tile of 8 x 16 pays: it is a sixth faster than
 /// 8 x 8 and takes a software adapter twice as long to compile.
 const WIDE_TILE_FLOPS: u64 = 200_000_000;
 /// With fewer workgroups than this of 128 x 128, 64 x 64 keeps a GPU busier.
 const MANY_GROUPS: u64 = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Matmul {
     /// `B` is given as `[.., N, K]`.
     transposed_b: bool,
@@ -374,7 +378,24 @@ impl Tensor {
             let ty = op.output_types(&[self.ty(), other.ty()])?.swap_remove(0);
             return self.recorder().full(ty.shape, 0.0);
         }
-        self.apply_with(op, &[other])
+        if k <= LONGEST_SUM {
+            return self.apply_with(op, &[other]);
+        }
+        // The sum of products over parts of K, each added in the next one's store.
+        op.output_types(&[self.ty(), other.ty()])?;
+        let parts = k.div_ceil(LONGEST_SUM);
+        let part = k.div_ceil(parts).next_multiple_of(4);
+        let axis = if transposed_b { -1 } else { -2 };
+        let mut sum: Option<Self> = None;
+        for start in (0..k).step_by(part) {
+            let length = part.min(k - start);
+            let product = self.narrow(-1, start, length)?.apply_with(op, &[&other.narrow(axis, start, length)?])?;
+            sum = Some(match sum {
+                Some(before) => product.add(&before)?,
+                None => product,
+            });
+        }
+        sum.ok_or(Error::NoGradient { op: "matmul", detail: "no part".into() })
     }
 
     /// `[.., M, K]` as `[rows, K]`.

@@ -20,7 +20,7 @@
 //! The kernels see `[O, R, I]` and run along R; with I = 1 one invocation walks
 //! a row in blocks of four, else a block of four columns.
 
-use super::reduce::{specialised, word};
+use super::reduce::{check_rounds, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ fn call(
     texts: [&'static str; 2],
     log: bool,
     operands: Vec<CallOperand>,
-) -> KernelCalls {
+) -> Result<KernelCalls> {
     let dims = context.outputs[0].shape.dims();
     let (outer, reduced, inner) = (dims[0] as u64, dims[1] as u64, dims[2] as u64);
     let rows = inner == 1;
@@ -70,6 +70,10 @@ fn call(
     } else {
         (outer * inner / lanes, [outer * inner / lanes, inner / lanes, reduced, 0])
     };
+    // As many walks along the axis as the texts have, the first of rows by fours.
+    let walks = if operands.len() == 2 { 3 } else { 2 };
+    let rounds = if rows { (walks - 1) * reduced / lanes + reduced / lanes / 4 + 3 } else { walks * reduced };
+    check_rounds(context.profile, name, reduced, rounds)?;
     let elements = (outer * reduced * inner) as f64;
     let bytes = 4.0 * elements * operands.len() as f64;
     let call = KernelCall {
@@ -81,7 +85,7 @@ fn call(
         grid: context.profile.split_grid(count.div_ceil(64)),
         cost: Cost { flops: 12.0 * elements, bytes },
     };
-    KernelCalls { scratch_bytes: Vec::new(), calls: vec![call] }
+    Ok(KernelCalls { scratch_bytes: Vec::new(), calls: vec![call] })
 }
 
 impl Op for Softmax {
@@ -103,7 +107,7 @@ impl Op for Softmax {
 impl KernelOp for Softmax {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let operands = vec![CallOperand::Input(0), CallOperand::Output(0)];
-        Ok(call(context, self.name(), [ROWS, COLUMNS], self.log, operands))
+        call(context, self.name(), [ROWS, COLUMNS], self.log, operands)
     }
 }
 
@@ -142,7 +146,7 @@ impl Op for SoftmaxGrad {
 impl KernelOp for SoftmaxGrad {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let operands = vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)];
-        Ok(call(context, self.name(), [GRAD_ROWS, GRAD_COLUMNS], self.log, operands))
+        call(context, self.name(), [GRAD_ROWS, GRAD_COLUMNS], self.log, operands)
     }
 }
 
