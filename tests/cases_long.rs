@@ -66,6 +66,27 @@ fn products_over_a_long_axis() {
 }
 
 #[test]
+fn products_longer_than_their_parts_may_be_many() {
+    // 2^23 is the longest sum that is recorded in parts; longer ones are one dispatch.
+    for (n, parts) in [(1 << 23, 256), ((1 << 23) + 8, 1)] {
+        let (_turn, gpu) = gpu();
+        let step = RecordedStep::new(gpu.profile(), |r| {
+            let (a, b) = (r.input::<f32>("a", [1, n])?, r.input::<f32>("b", [n, 1])?);
+            Ok(vec![a.matmul(&b)?])
+        });
+        match step {
+            Ok(step) => assert_eq!(step.program().passes.len(), parts, "{n}"),
+            Err(error) => {
+                assert!(
+                    gpu.is_software() && parts == 1 && matches!(error, Error::Argument { op: "matmul", .. }),
+                    "{n}: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn gradients_of_a_layer_over_many_rows() {
     for n in LENGTHS {
         let x = ramp(n);

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use super::reduce::check_rounds;
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op, OperandView};
 use crate::dtype::{DType, Layout, Shape, TensorType, collapse_together, count};
 use crate::error::{Error, Result};
@@ -30,6 +31,9 @@ const WORKGROUP: u64 = 16;
 /// software adapter ends its loops after 65,535 rounds, without a word; besides,
 /// the rounding errors of shorter sums stay smaller. A multiple of 4.
 const LONGEST_SUM: usize = 1 << 15;
+/// The most parts that a longer sum is recorded in; what is longer still is one
+/// dispatch, which a software adapter refuses.
+const MOST_PARTS: usize = 256;
 /// From this many operations on a tile of 8 x 16 pays: it is a sixth faster than
 /// 8 x 8 and takes a software adapter twice as long to compile.
 const WIDE_TILE_FLOPS: u64 = 200_000_000;
@@ -341,6 +345,8 @@ impl KernelOp for Matmul {
             detail: "the operands' strides cannot be joined to two batch axes; reshape them first".into(),
         })?;
         let chosen = choose(&problem, context.profile.class);
+        let rounds = if chosen.source == REGISTER { problem.k / 4 } else { problem.k };
+        check_rounds(context.profile, self.label(), problem.k, rounds)?;
         let mut uniforms = problem.words();
         let epilogue = context.epilogue.map_or(IDENTITY, |e| e.source.as_str());
         uniforms.extend(context.epilogue.map_or(&[0; 4][..], |e| e.words.as_slice()));
@@ -378,7 +384,7 @@ impl Tensor {
             let ty = op.output_types(&[self.ty(), other.ty()])?.swap_remove(0);
             return self.recorder().full(ty.shape, 0.0);
         }
-        if k <= LONGEST_SUM {
+        if k <= LONGEST_SUM || k > MOST_PARTS * LONGEST_SUM {
             return self.apply_with(op, &[other]);
         }
         // The sum of products over parts of K, each added in the next one's store.
