@@ -378,7 +378,9 @@ impl Tensor {
             let ty = op.output_types(&[self.ty(), other.ty()])?.swap_remove(0);
             return self.recorder().full(ty.shape, 0.0);
         }
-        if k <= LONGEST_SUM {
+        // What cannot be addressed is recorded whole: fusion refuses it with the limit's
+        // name, and its parts would be too many to record.
+        if k <= LONGEST_SUM || k as u64 > crate::fuse::MAX_ELEMENTS {
             return self.apply_with(op, &[other]);
         }
         // The sum of products over parts of K, each added in the next one's store.
