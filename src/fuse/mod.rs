@@ -46,7 +46,7 @@ pub fn fuse(graph: &Graph, profile: &DeviceProfile) -> Result<Program> {
 
 /// Kernels count elements in 32 bits. The surplus invocations of a split grid
 /// are counted too: one row of workgroups of 256.
-const MAX_ELEMENTS: u64 = (1 << 32) - (1 << 25);
+pub(crate) const MAX_ELEMENTS: u64 = (1 << 32) - (1 << 25);
 
 /// Refuses values that no kernel can address, before any number is narrowed.
 fn check_sizes(graph: &Graph, profile: &DeviceProfile) -> Result<()> {

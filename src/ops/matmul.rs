@@ -33,7 +33,7 @@ const WORKGROUP: u64 = 16;
 const LONGEST_SUM: usize = 1 << 15;
 /// The most parts that a longer sum is recorded in; what is longer still is one
 /// dispatch, which a software adapter refuses.
-const MOST_PARTS: usize = 256;
+const MOST_PARTS: usize = 4096;
 /// From this many operations on a tile of 8 x 16 pays: it is a sixth faster than
 /// 8 x 8 and takes a software adapter twice as long to compile.
 const WIDE_TILE_FLOPS: u64 = 200_000_000;
@@ -384,6 +384,8 @@ impl Tensor {
             let ty = op.output_types(&[self.ty(), other.ty()])?.swap_remove(0);
             return self.recorder().full(ty.shape, 0.0);
         }
+        // What cannot be addressed is recorded whole: fusion refuses it with the limit's
+        // name, and its parts would be too many to record.
         if k <= LONGEST_SUM || k > MOST_PARTS * LONGEST_SUM {
             return self.apply_with(op, &[other]);
         }

@@ -424,7 +424,7 @@ macro_rules! methods {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// [`Error::DType`] unless the tensor is f32.
+                /// [`crate::Error::DType`] unless the tensor is f32.
                 pub fn $name(&self) -> Result<Self> {
                     self.curve(&$curve, &[])
                 }

@@ -1,6 +1,6 @@
 //! Optimisers: updates of parameters, recorded into the step.
 //!
-//! An optimiser's moments are state of their own in the same [`Params`], under
+//! An optimiser's moments are state of their own in the same [`crate::params::Params`], under
 //! `NAME.exp_avg` and the like after the optimiser's prefix. The learning rate
 //! and the step count are inputs of a run (`"lr"`, `"step"`), so changing them
 //! records nothing.
