@@ -9,7 +9,7 @@
 //! order, and each row adds up its places. Both directions are linear in the
 //! floating-point operand and each other's gradient.
 
-use super::reduce::{check_rounds, span, specialised, word};
+use super::reduce::{MOST_ROUNDS, check_rounds, span, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
@@ -109,12 +109,13 @@ impl KernelOp for EmbeddingGrad {
         let dims = context.inputs[0].ty.shape.dims();
         let (places, rows) = (dims[0] as u64, self.rows as u64);
         let (wide, width) = blocks(dims[1]);
-        let rounds = 2 * (places.div_ceil(16) + rows.div_ceil(16));
-        check_rounds(context.profile, self.name(), places.max(rows), rounds)?;
+        let rounds = |per_round: u64| 2 * (places.div_ceil(per_round) + rows.div_ceil(per_round));
+        let per_round = if rounds(1) <= MOST_ROUNDS { 1 } else { 16 };
+        check_rounds(context.profile, self.name(), places.max(rows), rounds(per_round))?;
         let sort = KernelCall {
             name: "embedding_sort",
             source: SORT.into(),
-            constants: Vec::new(),
+            constants: vec![("PER_ROUND", per_round as f64)],
             operands: vec![CallOperand::Input(1), CallOperand::Scratch(0), CallOperand::Scratch(1)],
             uniforms: vec![word(places), word(rows), 0, 0],
             grid: [1, 1, 1],
