@@ -6,8 +6,11 @@ use crate::dtype::{Layout, TensorType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Source, ValueId};
 use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView, ViewOp};
-use crate::profile::DeviceProfile;
+use crate::profile::{AdapterClass, DeviceProfile};
 use crate::shared::Shared;
+
+/// Most operations per element that are fused into a product's store on a software adapter.
+const SOFTWARE_EPILOGUE_FLOPS: f64 = 4.0;
 
 /// A value in memory, seen through strides.
 #[derive(Debug, Clone)]
@@ -363,6 +366,12 @@ impl<'a> Builder<'a> {
         let Some(epilogue) = super::epilogue::generate(self.graph, expression, shape, &bound, first_binding) else {
             return Ok(false);
         };
+        // A software adapter compiles the chain into a large store loop, once per chain:
+        // a tenth of a second each, where an elementwise pass compiles in hundredths and
+        // costs a thousandth of a step.
+        if self.profile.class == AdapterClass::Cpu && epilogue.code.flops > SOFTWARE_EPILOGUE_FLOPS {
+            return Ok(false);
+        }
         let root_node = self.graph.node(root);
         let (inputs, outputs) = (node.inputs.clone(), root_node.outputs.clone());
         self.kernel(kernel, op, &inputs, Some((&epilogue.code, &epilogue.storages, epilogue.name.as_str())), &outputs)?;
