@@ -281,7 +281,7 @@ fn layers_and_optimisers_refuse_sizes_and_numbers() {
         GptConfig { fused_qkv: true, activation: Activation::GeluTanh, ..GptConfig::new(2, 2, usize::MAX - 1, 2, 1) };
     for (config, parts) in [
         (GptConfig::new(usize::MAX, usize::MAX, usize::MAX, 1, 1), ["limit", "index"]),
-        (fused, ["narrow", "not valid"]),
+        (fused, ["split", "not valid"]),
     ] {
         // Not too large to describe; too large to record or to plan.
         let huge = Gpt::new(&Params::offline(1), &config).unwrap();

@@ -129,8 +129,8 @@ impl TransformerBlock {
         let (q, k, v) = match &self.projections {
             Projections::Separate { q, k, v } => (q.forward(x)?, k.forward(x)?, v.forward(x)?),
             Projections::Fused(qkv) => {
-                let all = qkv.forward(x)?;
-                (all.narrow(-1, 0, c)?, all.narrow(-1, c, c)?, all.narrow(-1, 2 * c, c)?)
+                let parts = qkv.forward(x)?.split(-1, &[c, c, c])?;
+                (parts[0].clone(), parts[1].clone(), parts[2].clone())
             }
         };
         let heads = self.split_heads(&q)?.attention(&self.split_heads(&k)?, &self.split_heads(&v)?, true)?;
