@@ -5,13 +5,7 @@
 // x  [O, R, I], row-major; y [O, S, I] of indices into R. NaN counts as
 // largest and as smallest. One invocation walks one chunk.
 // Grid: O * S * I invocations, 64 a workgroup, linear over x, y, z.
-
-alias Element = f32;
-
-// 1 largest, 2 smallest.
-override KIND: u32 = 1u;
-// Bit patterns without sign above this are NaN; integers have none.
-override NAN_ABOVE: u32 = 0x7f800000u;
+// shared/arg.wgsl stands before this text.
 
 struct ArgReduce {
     // Elements of y.
@@ -32,19 +26,6 @@ struct ArgReduce {
 @group(0) @binding(0) var<uniform> u: ArgReduce;
 @group(0) @binding(1) var<storage, read_write> x: array<Element>;
 @group(0) @binding(2) var<storage, read_write> y: array<i32>;
-
-fn is_nan(a: Element) -> bool {
-    return (bitcast<u32>(a) & 0x7fffffffu) > NAN_ABOVE;
-}
-
-// Whether a later `a` takes the place of an earlier `b`.
-fn wins(a: Element, b: Element) -> bool {
-    let nan = is_nan(a) && !is_nan(b);
-    if (KIND == 1u) {
-        return a > b || nan;
-    }
-    return a < b || nan;
-}
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -5,8 +5,8 @@
 // workgroup memory, TILE_K values of k at a time, and each invocation holds
 // BLOCKS x BLOCKS 4x4 blocks of C in registers.
 //
-// The source is an epilogue text followed by this file (see
-// shared/epilogue_identity.wgsl).
+// The source is an epilogue text (see shared/epilogue_identity.wgsl),
+// shared/matmul_uniforms.wgsl and this file.
 //
 // Bindings, group 0:
 //   0  MatmulUniforms
@@ -26,32 +26,6 @@
 // The sum over k runs upwards, one k at a time, then adds zeros up to a multiple
 // of TILE_K: neither the tile size nor the grid changes its order.
 
-// Strides and offsets count f32 elements. A batch stride of 0 broadcasts.
-struct MatmulUniforms {
-    batch0: u32,
-    batch1: u32,
-    m: u32,
-    n: u32,
-    k: u32,
-    a_batch0: u32,
-    a_batch1: u32,
-    a_row: u32, // from m to m + 1
-    a_col: u32, // from k to k + 1
-    b_batch0: u32,
-    b_batch1: u32,
-    b_row: u32, // from k to k + 1
-    b_col: u32, // from n to n + 1
-    c_batch0: u32,
-    c_batch1: u32,
-    c_row: u32, // from m to m + 1; from n to n + 1 it is 1
-    a_offset: u32,
-    b_offset: u32,
-    c_offset: u32,
-    padding: u32,
-    epilogue: Epilogue, // words of the fused epilogue
-}
-
-@group(0) @binding(0) var<uniform> u: MatmulUniforms;
 @group(0) @binding(1) var<storage, read_write> a: array<f32>;
 @group(0) @binding(2) var<storage, read_write> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;

@@ -7,48 +7,9 @@
 //
 // x  [O, R, I], row-major; y [O, S, I].
 // Grid: O * S * I / 16 invocations, 64 a workgroup, linear over x, y, z.
+// shared/reduce.wgsl stands before this text.
 
-alias Element = f32;
-alias Block = vec4<f32>;
-alias BlockBits = vec4<u32>;
-
-// 0 sum, 1 largest, 2 smallest.
-override KIND: u32 = 0u;
-// Bit patterns without sign above this are NaN, which wins every comparison;
-// integers have none.
-override NAN_ABOVE: u32 = 0x7f800000u;
-
-struct Reduce {
-    // Fours of Blocks of y.
-    count: u32,
-    // I in blocks.
-    inner: u32,
-    // R.
-    reduced: u32,
-    // S.
-    chunks: u32,
-    // Rows of a chunk.
-    chunk: u32,
-    // The bits of an f32.
-    scale: u32,
-    pad0: u32,
-    pad1: u32,
-}
-
-@group(0) @binding(0) var<uniform> u: Reduce;
-@group(0) @binding(1) var<storage, read_write> x: array<Block>;
 @group(0) @binding(2) var<storage, read_write> y: array<Block>;
-
-fn combine(a: Block, b: Block) -> Block {
-    if (KIND == 0u) {
-        return a + b;
-    }
-    let nan = (bitcast<BlockBits>(a) & BlockBits(0x7fffffffu)) > BlockBits(NAN_ABOVE);
-    if (KIND == 1u) {
-        return select(b, a, (a > b) | nan);
-    }
-    return select(b, a, (a < b) | nan);
-}
 
 // Four rows from `at` on.
 fn quad(at: u32, inner: u32) -> Block {

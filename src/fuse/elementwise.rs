@@ -12,6 +12,7 @@ use super::codegen::{element_function, loaded, stored};
 use super::draft::Expression;
 use crate::dtype::{DType, Shape, collapse_together};
 use crate::graph::Graph;
+use crate::ops::kernel::word as count_word;
 use crate::profile::DeviceProfile;
 
 /// Invocations per workgroup: the most that WebGPU promises. On lavapipe 256
@@ -94,13 +95,13 @@ impl<'a> Writer<'a> {
         let (shape, strides) = collapse_together(&expression.ty.shape, &strides);
         let wide = shape.0.last().copied().unwrap_or(1).is_multiple_of(4);
         // 0 count, then each axis' extent, then each leaf's offset and strides; the ops' words follow.
-        let mut words = vec![narrow(expression.ty.shape.element_count())];
-        words.extend(shape.0.iter().map(|&d| narrow(d as u64)));
+        let mut words = vec![count_word(expression.ty.shape.element_count())];
+        words.extend(shape.0.iter().map(|&d| count_word(d as u64)));
         let mut leaf_words = Vec::with_capacity(expression.leaves.len());
         for (leaf, strides) in expression.leaves.iter().zip(&strides) {
             leaf_words.push(words.len());
-            words.push(narrow(leaf.layout.offset));
-            words.extend(strides.iter().map(|&s| narrow(s)));
+            words.push(count_word(leaf.layout.offset));
+            words.extend(strides.iter().map(|&s| count_word(s)));
         }
         let mut writer =
             Self { bound, shape, strides, wide, wide_bindings: Vec::new(), words, leaf_words, text: String::new() };
@@ -271,9 +272,4 @@ impl<'a> Writer<'a> {
             }
         }
     }
-}
-
-/// Counts, extents and strides were checked to fit 32 bits.
-fn narrow(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }

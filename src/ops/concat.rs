@@ -10,7 +10,7 @@
 
 use std::borrow::{Borrow, Cow};
 
-use super::reduce::word;
+use super::kernel::word;
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{Shape, TensorType};
 use crate::error::{Error, Result};

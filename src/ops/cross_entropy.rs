@@ -19,7 +19,7 @@
 //! A target that is no class gives a loss and a gradient of NaN, so that it is
 //! seen; nothing out of bounds is read.
 
-use super::reduce::{check_rounds, span, word};
+use super::kernel::{check_rounds, span, word};
 use super::{
     CallOperand, ElementCall, ElementwiseOp, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering,
     Op,
@@ -86,7 +86,7 @@ impl CrossEntropy {
 
 /// The text for four classes at once or one.
 fn lanes(text: &'static str, wide: bool) -> std::borrow::Cow<'static, str> {
-    let text = super::reduce::specialised(text, DType::F32, wide);
+    let text = super::kernel::specialised(text, DType::F32, wide);
     if wide {
         return text;
     }

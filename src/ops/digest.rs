@@ -9,7 +9,8 @@
 //! on how the work is split; `stir` permutes 128 bits and `key` makes the place
 //! count. It is no defence against an adversary. It has no gradient.
 
-use super::reduce::{busy_invocations, column_sums, word};
+use super::kernel::{busy_invocations, word};
+use super::reduce::column_sums;
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType};
 use crate::error::{Error, Result};

@@ -9,7 +9,7 @@
 //! order, and each row adds up its places. Both directions are linear in the
 //! floating-point operand and each other's gradient.
 
-use super::reduce::{MOST_ROUNDS, check_rounds, span, specialised, word};
+use super::kernel::{MOST_ROUNDS, check_rounds, span, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};

@@ -10,6 +10,7 @@
 //!
 //! The gradient of the last three keeps `g` where `x` was kept.
 
+use super::kernel::word;
 use super::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op, Scalar};
 use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
@@ -47,8 +48,7 @@ impl ElementwiseOp for Iota {
     }
     fn words(&self) -> Vec<u32> {
         let inner = count(&self.shape.0[self.axis + 1..]) as u64;
-        let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        vec![narrow(inner), narrow(self.shape.0[self.axis] as u64)]
+        vec![word(inner), word(self.shape.0[self.axis] as u64)]
     }
 }
 
@@ -90,8 +90,7 @@ impl ElementwiseOp for Triangle {
         format!("select({value}, {x}, {behind} {} 0)", if self.lower { ">=" } else { "<=" })
     }
     fn words(&self) -> Vec<u32> {
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        vec![narrow(self.columns), narrow(self.rows), self.diagonal as u32, self.value.bits()]
+        vec![word(self.columns as u64), word(self.rows as u64), self.diagonal as u32, self.value.bits()]
     }
     fn functions(&self) -> &'static [&'static str] {
         &[QUOTIENT, TRIANGLE]

@@ -22,7 +22,8 @@
 //! d2x = dx(e) - xh * rstd * mean(h * dx)
 //! ```
 
-use super::reduce::{check_rounds, column_sums, specialised, split_column, word};
+use super::kernel::{check_rounds, specialised, split_column, word};
+use super::reduce::column_sums;
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use super::reduce::check_rounds;
+use super::kernel::{check_rounds, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op, OperandView};
 use crate::dtype::{DType, Layout, Shape, TensorType, collapse_together, count};
 use crate::error::{Error, Result};
@@ -21,9 +21,16 @@ use crate::graph::Tensor;
 use crate::profile::{AdapterClass, DeviceProfile};
 
 const IDENTITY: &str = include_str!("../../shaders/shared/epilogue_identity.wgsl");
-const REGISTER: &str = include_str!("../../shaders/matmul_register.wgsl");
-const TILED: &str = include_str!("../../shaders/matmul_tiled.wgsl");
-const SCALAR: &str = include_str!("../../shaders/matmul_scalar.wgsl");
+const REGISTER: &str = concat!(
+    include_str!("../../shaders/shared/matmul_uniforms.wgsl"),
+    include_str!("../../shaders/matmul_register.wgsl")
+);
+const TILED: &str =
+    concat!(include_str!("../../shaders/shared/matmul_uniforms.wgsl"), include_str!("../../shaders/matmul_tiled.wgsl"));
+const SCALAR: &str = concat!(
+    include_str!("../../shaders/shared/matmul_uniforms.wgsl"),
+    include_str!("../../shaders/matmul_scalar.wgsl")
+);
 
 /// Invocations per workgroup of `matmul_register.wgsl` and `matmul_scalar.wgsl`.
 const WORKGROUP: u64 = 16;
@@ -249,7 +256,7 @@ impl Problem {
             0,
         ]
         .iter()
-        .map(|&w| u32::try_from(w).unwrap_or(u32::MAX))
+        .map(|&w| word(w))
         .collect()
     }
 }

@@ -16,6 +16,7 @@ mod digest;
 mod embedding;
 mod fill;
 mod index;
+pub(crate) mod kernel;
 mod layer_norm;
 mod matmul;
 mod permute;

@@ -20,7 +20,7 @@
 //! The kernels see `[O, R, I]` and run along R; with I = 1 one invocation walks
 //! a row in blocks of four, else a block of four columns.
 
-use super::reduce::{check_rounds, specialised, word};
+use super::kernel::{check_rounds, specialised, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::dtype::{DType, TensorType, count};
 use crate::error::{Error, Result};

@@ -8,6 +8,7 @@ use crate::dtype::TensorType;
 use crate::error::{Error, Result};
 use crate::fuse::program::{Category, Cost};
 use crate::graph::Tensor;
+use crate::ops::kernel::word;
 use crate::ops::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::params::{Init, Param, Params};
 use crate::shared::Shared;
@@ -138,7 +139,7 @@ impl KernelOp for AdamWUpdate {
         let c = self.config;
         let bits = |value: f64| (value as f32).to_bits();
         let uniforms = vec![
-            u32::try_from(count).unwrap_or(u32::MAX),
+            word(count),
             u32::from(c.decoupled),
             bits(c.beta1),
             bits(c.beta2),

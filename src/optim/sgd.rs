@@ -8,6 +8,7 @@ use crate::dtype::TensorType;
 use crate::error::{Error, Result};
 use crate::fuse::program::{Category, Cost};
 use crate::graph::Tensor;
+use crate::ops::kernel::word;
 use crate::ops::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
 use crate::params::{Init, Param, Params};
 use crate::shared::Shared;
@@ -128,7 +129,7 @@ impl KernelOp for SgdUpdate {
             constants: Vec::new(),
             operands,
             uniforms: vec![
-                u32::try_from(count).unwrap_or(u32::MAX),
+                word(count),
                 u32::from(self.config.nesterov),
                 bits(self.config.momentum),
                 bits(self.config.weight_decay),
