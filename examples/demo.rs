@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use common::measure::{Measured, compare};
 use common::picture::{Curve, draw, page};
-use common::text::{Corpus, PLAYS, held_out_loss, learning_rate, sample, train};
+use common::text::{Corpus, LEARNING_RATE, PLAYS, held_out_loss, learning_rate, optimizer_settings, sample, train};
 use common::{Outcome, median, megabytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::checkpoint::Policy;
 use remat::gpu::{Gpu, InputData};
 use remat::graph::Recorder;
 use remat::inputs;
-use remat::nn::{Gpt, GptConfig};
-use remat::optim::{AdamW, AdamWConfig};
+use remat::nn::Gpt;
+use remat::optim::AdamW;
 use remat::params::Params;
 use remat::step::PlannedStep;
 
@@ -54,9 +54,9 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let gpu = Gpu::new().await?;
     println!("adapter: {}{}", gpu.adapter_name(), if gpu.is_software() { " (software)" } else { "" });
     let params = Params::new(&gpu, u64::from(SEED));
-    let config = GptConfig::new(corpus.vocabulary(), CONTEXT, 128, 4, 4);
+    let config = corpus.model(CONTEXT, 128, 4, 4, 0.0);
     let model = Gpt::new(&params, &config)?;
-    let optimizer = AdamW::new(&params, AdamWConfig::default())?;
+    let optimizer = AdamW::new(&params, optimizer_settings())?;
     let record = |g: &Recorder| train(g, &model, &optimizer, ROWS, CONTEXT);
 
     learn(arguments, &gpu, &corpus, &record).await?;
@@ -99,7 +99,7 @@ async fn learn(
     let mut shown = String::new();
     for index in 0..arguments.steps {
         let (x, y) = corpus.batch(SEED, index, ROWS, CONTEXT);
-        let lr = learning_rate(3e-3, index, arguments.steps);
+        let lr = learning_rate(LEARNING_RATE, index, arguments.steps);
         let (loss, _) = step.run(inputs! { "x" => &x, "y" => &y, "lr" => lr, "step" => index }).await?;
         let loss = loss.item::<f32>().await?;
         times.push(last.elapsed().as_secs_f64() * 1e3);

@@ -11,14 +11,14 @@ use std::time::Instant;
 
 use clap::Parser;
 use common::measure::{Line, Measured, Refusal, fingerprint_text};
-use common::text::{Corpus, PLAYS, held_out_loss, learning_rate, sample, train};
+use common::text::{Corpus, LEARNING_RATE, PLAYS, held_out_loss, learning_rate, optimizer_settings, sample, train};
 use common::{Outcome, median, megabytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::checkpoint::Policy;
 use remat::gpu::Gpu;
 use remat::inputs;
-use remat::nn::{Gpt, GptConfig};
-use remat::optim::{AdamW, AdamWConfig};
+use remat::nn::Gpt;
+use remat::optim::AdamW;
 use remat::params::Params;
 
 /// A pre-norm transformer over characters, AdamW, warm-up and cosine.
@@ -49,7 +49,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0.0)]
     dropout: f32,
     /// Highest learning rate.
-    #[arg(long, default_value_t = 3e-3)]
+    #[arg(long, default_value_t = LEARNING_RATE)]
     lr: f32,
     /// none, segments, every:N, sqrt, budget:BYTES or budget:P%.
     #[arg(long, default_value = "none")]
@@ -76,12 +76,9 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let corpus = Corpus::new(PLAYS);
     let gpu = Gpu::new().await?;
     let params = Params::new(&gpu, u64::from(arguments.seed));
-    let config = GptConfig {
-        dropout: arguments.dropout,
-        ..GptConfig::new(corpus.vocabulary(), arguments.context, arguments.width, arguments.heads, arguments.layers)
-    };
+    let config = corpus.model(arguments.context, arguments.width, arguments.heads, arguments.layers, arguments.dropout);
     let model = Gpt::new(&params, &config)?;
-    let optimizer = AdamW::new(&params, AdamWConfig::default())?;
+    let optimizer = AdamW::new(&params, optimizer_settings())?;
     let (rows, context) = (arguments.batch, arguments.context);
     let start = Instant::now();
     let step = match gpu.step(arguments.policy, |g| train(g, &model, &optimizer, rows, context)).await {

@@ -4,7 +4,7 @@ use remat::gpu::Gpu;
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
 use remat::nn::{Gpt, GptConfig};
-use remat::optim::{AdamW, Optimizer};
+use remat::optim::{AdamW, AdamWConfig, Optimizer};
 use remat::step::Step;
 
 use super::Outcome;
@@ -32,6 +32,15 @@ impl Corpus {
 
     pub(crate) fn vocabulary(&self) -> usize {
         self.characters.len()
+    }
+
+    /// The model for this text. The vocabulary is rounded up to whole vectors of
+    /// four; the model learns that nothing stands behind the rest. Wide first
+    /// embeddings let so short a training find out about positions.
+    pub(crate) fn model(&self, context: usize, width: usize, heads: usize, layers: usize, dropout: f32) -> GptConfig {
+        let vocabulary = self.vocabulary().next_multiple_of(4);
+        let config = GptConfig::new(vocabulary, context, width, heads, layers);
+        GptConfig { dropout, embedding_std: 0.2, ..config }
     }
 
     /// Inputs and targets of training step `step`: `rows` windows drawn by a hash.
@@ -80,6 +89,14 @@ impl Corpus {
     pub(crate) fn decode(&self, indices: &[i32]) -> String {
         indices.iter().filter_map(|&i| self.characters.get(i as usize)).collect()
     }
+}
+
+/// The highest learning rate that programs train with unless told otherwise.
+pub(crate) const LEARNING_RATE: f32 = 6e-3;
+
+/// Second moments that forget within a hundred steps: trainings here are short.
+pub(crate) fn optimizer_settings() -> AdamWConfig {
+    AdamWConfig { beta2: 0.99, ..AdamWConfig::default() }
 }
 
 fn windows(text: &[i32], starts: impl Iterator<Item = usize>, context: usize) -> (Vec<i32>, Vec<i32>) {

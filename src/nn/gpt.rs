@@ -38,11 +38,13 @@ pub struct GptConfig {
     pub fused_qkv: bool,
     /// Dropout on embeddings, attention's output and the feed-forward part.
     pub dropout: f32,
+    /// Standard deviation of the first token and position embeddings.
+    pub embedding_std: f32,
 }
 
 impl GptConfig {
     /// The sizes given, a feed-forward part four times as wide, exact GELU,
-    /// separate projections, no dropout.
+    /// separate projections, no dropout, embeddings of standard deviation 0.02 (GPT-2's).
     #[must_use]
     pub const fn new(vocabulary: usize, context: usize, width: usize, heads: usize, layers: usize) -> Self {
         Self {
@@ -55,6 +57,7 @@ impl GptConfig {
             activation: Activation::Gelu,
             fused_qkv: false,
             dropout: 0.0,
+            embedding_std: 0.02,
         }
     }
 }
@@ -184,14 +187,13 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// A model with embeddings of standard deviation 0.02 and PyTorch's default
-    /// linear layers.
+    /// A model with normal embeddings and PyTorch's default linear layers.
     ///
     /// # Errors
     /// [`Error::Argument`] for sizes that do not fit each other.
     pub fn new(params: &Params, config: &GptConfig) -> Result<Self> {
-        let token = Embedding::new(params, "wte", config.vocabulary, config.width, 0.02)?;
-        let init = crate::params::Init::Normal { mean: 0.0, std: 0.02 };
+        let token = Embedding::new(params, "wte", config.vocabulary, config.width, config.embedding_std)?;
+        let init = crate::params::Init::Normal { mean: 0.0, std: config.embedding_std };
         let position = params.create("wpe.weight", [config.context, config.width], init)?;
         let blocks = (0..config.layers)
             .map(|i| TransformerBlock::new(params, &format!("h.{i}"), config))
