@@ -56,7 +56,15 @@ fn panel(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, curve: &Cur
         .x_label_area_size(36)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..length, 0.0..top)?;
-    chart.configure_mesh().x_desc("dispatch").y_desc("MB").disable_x_mesh().light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("dispatch")
+        .y_desc("MB")
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| format!("{y:.0}"))
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .draw()?;
     // Each part is drawn from zero to the top of what lies under it and itself, the highest first.
     for count in (1..=PARTS.len()).rev() {
         let height = |live: &LiveBytes| PARTS[..count].iter().map(|(_, _, part)| part(live)).sum::<u64>() as f64 / 1e6;
