@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::device::Inner;
 use super::memory::DeviceBuffer;
-use super::transfer::ReadRange;
+use super::transfer::{ReadRange, Staging};
 use super::wait::Turn;
 use crate::dtype::{DType, Element, Shape, TensorType};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ pub(super) struct Ring {
     pub(super) inner: Shared<Inner>,
     /// One buffer per slot; none if no output has an element.
     pub(super) slots: Vec<DeviceBuffer>,
-    pub(super) readback: Option<DeviceBuffer>,
+    pub(super) readback: Option<Staging>,
     /// Runs begun so far; the next one has this number.
     pub(super) runs: AtomicU64,
     /// Held over a check of a slot and the submit that copies from it, and over
@@ -154,7 +154,7 @@ impl Output {
             let order = lock(&ring.order);
             ring.check(self.run).map(|()| Some(order))
         };
-        let read = ring.inner.read_through(&self.name, std::slice::from_ref(&range), readback.raw(), gate).await?;
+        let read = ring.inner.read_through(&self.name, std::slice::from_ref(&range), readback, gate).await?;
         drop(reading);
         Ok(read.into_iter().next().unwrap_or_default())
     }

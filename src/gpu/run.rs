@@ -12,6 +12,7 @@ use super::input::InputData;
 use super::memory::{BufferCategory, DeviceBuffer};
 use super::output::{Output, Ring, RunOutputs};
 use super::pipeline::Compiled;
+use super::transfer::Staging;
 use super::wait::{Signal, Turn};
 use crate::error::{Error, Result};
 use crate::fuse::program::Program;
@@ -112,7 +113,10 @@ impl Executable {
         let ring = Ring {
             inner: inner.clone(),
             slots,
-            readback: inner.optional("read-back of outputs", plan.peak.readback, BufferCategory::Readback).await?,
+            readback: inner
+                .optional("read-back of outputs", plan.peak.readback, BufferCategory::Readback)
+                .await?
+                .map(Staging::new),
             runs: AtomicU64::new(0),
             order: Mutex::default(),
             reading: Turn::default(),
@@ -165,7 +169,11 @@ impl Executable {
         let states: u64 = lock(&self.bound).slots.iter().map(|slot| slot.bytes()).sum();
         let own = one(&self.own.uniform) + sum(&self.own.uploads) + sum(&self.own.constants);
         let slots: u64 = self.ring.slots.iter().map(DeviceBuffer::bytes).sum();
-        states + lock(&self.gpu.inner.arena).bytes() + own + slots + one(&self.ring.readback)
+        states
+            + lock(&self.gpu.inner.arena).bytes()
+            + own
+            + slots
+            + self.ring.readback.as_ref().map_or(0, Staging::bytes)
     }
 
     /// Runs the step: uploads the inputs, encodes, submits. Awaits until at

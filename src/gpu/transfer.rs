@@ -1,12 +1,13 @@
 //! Bytes to the device and back. Both directions move in bounded pieces.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 
 use super::device::Inner;
-use super::memory::{BufferCategory, Handle};
+use super::memory::{BufferCategory, DeviceBuffer, Handle};
 use super::wait::{Signal, TurnGuard};
 use crate::error::{Error, Result};
+use crate::shared::lock;
 
 /// Longest single write: wgpu stages each in an allocation of its own.
 const WRITE_BYTES: usize = 4 << 20;
@@ -23,17 +24,41 @@ pub(super) struct ReadRange {
     pub(super) bytes: u64,
 }
 
-/// Unmaps when dropped, also while the mapping is still asked for: a read
-/// given up half-way leaves the buffer ready for the next one.
-struct Mapping<'a> {
-    buffer: &'a wgpu::Buffer,
-    refused: bool,
+/// A buffer that is copied to and then mapped, again and again.
+///
+/// A read may be given up while its mapping is still asked for. The mapping is
+/// then undone by the next read, once the device has answered: undoing it at the
+/// moment when another thread completes it fails, and leaves the buffer mapped.
+#[derive(Debug)]
+pub(super) struct Staging {
+    buffer: DeviceBuffer,
+    /// The answer to a mapping that was not undone yet. Whoever reads holds the turn.
+    mapping: Mutex<Option<Signal>>,
 }
 
-impl Drop for Mapping<'_> {
-    fn drop(&mut self) {
-        if !self.refused {
-            self.buffer.unmap();
+impl Staging {
+    pub(super) fn new(buffer: DeviceBuffer) -> Self {
+        Self { buffer, mapping: Mutex::new(None) }
+    }
+
+    /// Length in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.buffer.bytes()
+    }
+
+    /// Waits for a mapping that was given up, and undoes it.
+    async fn settle(&self) {
+        let left = lock(&self.mapping).clone();
+        if let Some(answer) = left {
+            let mapped = answer.wait().await;
+            self.end(mapped);
+        }
+    }
+
+    fn end(&self, mapped: bool) {
+        *lock(&self.mapping) = None;
+        if mapped {
+            self.buffer.raw().unmap();
         }
     }
 }
@@ -100,7 +125,7 @@ impl Inner {
         }
         let limit = READ_BYTES.min(self.profile.max_buffer_bytes);
         let staging = self.allocate(&format!("reading {what}"), total.min(limit), BufferCategory::Readback).await?;
-        self.read_through(what, ranges, staging.raw(), || Ok(None)).await
+        self.read_through(what, ranges, &Staging::new(staging), || Ok(None)).await
     }
 
     /// Reads ranges through this read-back buffer, in as many pieces as needed.
@@ -109,21 +134,23 @@ impl Inner {
         &self,
         what: &str,
         ranges: &[ReadRange],
-        staging: &wgpu::Buffer,
+        staging: &Staging,
         gate: impl Fn() -> Result<Option<MutexGuard<'g, ()>>>,
     ) -> Result<Vec<Vec<u8>>> {
         let mut out: Vec<Vec<u8>> = ranges.iter().map(|r| Vec::with_capacity(r.bytes as usize)).collect();
         let mut next = 0;
         let mut done_of_next = 0;
+        let (buffer, length) = (staging.buffer.raw(), staging.bytes());
+        staging.settle().await;
         while next < ranges.len() {
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some(what) });
             let mut pieces = Vec::new();
             let mut used = 0;
-            while next < ranges.len() && used < staging.size() {
+            while next < ranges.len() && used < length {
                 let range = &ranges[next];
-                let bytes = (range.bytes - done_of_next).min(staging.size() - used);
+                let bytes = (range.bytes - done_of_next).min(length - used);
                 if bytes > 0 {
-                    encoder.copy_buffer_to_buffer(&range.buffer, range.offset + done_of_next, staging, used, bytes);
+                    encoder.copy_buffer_to_buffer(&range.buffer, range.offset + done_of_next, buffer, used, bytes);
                     pieces.push((next, used as usize, bytes as usize));
                 }
                 used += bytes;
@@ -152,7 +179,7 @@ impl Inner {
     async fn map(
         &self,
         what: &str,
-        staging: &wgpu::Buffer,
+        staging: &Staging,
         bytes: u64,
         index: wgpu::SubmissionIndex,
         take: impl FnOnce(&[u8]),
@@ -160,14 +187,15 @@ impl Inner {
         let failed = |detail: String| Error::Read { what: what.to_owned(), detail };
         let signal = Signal::default();
         let set = signal.clone();
-        staging.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| set.set(result.is_ok()));
-        let mut mapping = Mapping { buffer: staging, refused: false };
+        *lock(&staging.mapping) = Some(signal.clone());
+        let slice = staging.buffer.raw().slice(..bytes);
+        slice.map_async(wgpu::MapMode::Read, move |result| set.set(result.is_ok()));
         self.waiter.watch(index, &signal);
         if self.faults.is_lost() {
             signal.set(false);
         }
         if !signal.wait().await {
-            mapping.refused = true;
+            staging.end(false);
             // A lost device refuses mappings before it says that it is lost, which comes with the end of its work.
             let end = Signal::default();
             self.waiter.watch_end(&end);
@@ -175,9 +203,8 @@ impl Inner {
             self.faults.check()?;
             return Err(failed("the mapping was refused".into()));
         }
-        let view = staging.slice(..bytes).get_mapped_range().map_err(|error| failed(error.to_string()))?;
-        take(&view);
-        drop(view);
-        Ok(())
+        let taken = slice.get_mapped_range().map(|view| take(&view));
+        staging.end(true);
+        taken.map_err(|error| failed(error.to_string()))
     }
 }
