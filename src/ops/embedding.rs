@@ -50,7 +50,7 @@ impl Op for Embedding {
         let dweight = if g.element_count() == 0 {
             g.recorder().zeros(weight.shape().clone())?
         } else {
-            g.apply_with(EmbeddingGrad { rows: weight.dims()[0] }, &[ids])?
+            add_rows(g, ids, weight.dims()[0])?
         };
         Ok(vec![Some(dweight), None])
     }
@@ -141,6 +141,12 @@ impl KernelOp for EmbeddingGrad {
         };
         Ok(KernelCalls { scratch_bytes: vec![rows * 4, places * 4], calls: vec![sort, sum] })
     }
+}
+
+/// `y[v, :]` = the sum of `source[n, :]` where `ids[n] = v`, for `rows` rows:
+/// `source [N, D]` with `N` and `D` above 0, `ids [N]`.
+pub(super) fn add_rows(source: &Tensor, ids: &Tensor, rows: usize) -> Result<Tensor> {
+    source.apply_with(EmbeddingGrad { rows }, &[ids])
 }
 
 impl Tensor {
