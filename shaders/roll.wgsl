@@ -18,9 +18,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let outer = row / u.extent;
     let place = row - outer * u.extent;
     // shift < extent <= 2^31, so no sum wraps.
-    var from = select(place + u.shift, u.shift + u.extent - place, u.backward == 1u);
-    if (from >= u.extent) {
-        from -= u.extent;
+    var source = select(place + u.shift, u.shift + u.extent - place, u.backward == 1u);
+    if (source >= u.extent) {
+        source -= u.extent;
     }
-    b1[index] = b0[(outer * u.extent + from) * u.inner + column];
+    b1[index] = b0[(outer * u.extent + source) * u.inner + column];
 }

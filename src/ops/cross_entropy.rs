@@ -298,7 +298,8 @@ impl ElementwiseOp for SquaredDifference {
 }
 
 impl Tensor {
-    fn reduced(&self, reduction: Reduction) -> Result<Self> {
+    /// The losses put together as `reduction` says.
+    pub(super) fn reduced(&self, reduction: Reduction) -> Result<Self> {
         match reduction {
             Reduction::Mean => self.mean_all(),
             Reduction::Sum => self.sum_all(),

@@ -89,6 +89,12 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
     ("tril", |_, x, a| one(x[0].tril(axis(a, "diagonal") as i32))),
     ("cat", |_, x, a| one(Tensor::cat(x, axis(a, "dim")))),
     ("stack", |_, x, a| one(Tensor::stack(x, axis(a, "dim")))),
+    ("flip", |_, x, a| one(x[0].flip(&axes(a, "dims")))),
+    ("repeat", |_, x, a| one(x[0].repeat(&sizes(a, "repeats")))),
+    ("gather", |_, x, a| one(x[0].gather(axis(a, "dim"), &x[1]))),
+    ("scatter_add", |_, x, a| one(x[0].scatter_add(axis(a, "dim"), &x[1], &x[2]))),
+    ("index_select", |_, x, a| one(x[0].index_select(axis(a, "dim"), &x[1]))),
+    ("one_hot", |_, x, a| one(x[0].one_hot(size(a, "classes")))),
     ("embedding", |_, x, _| one(x[0].embedding(&x[1]))),
     // Softmax, norms, losses, attention.
     ("softmax", |_, x, a| one(x[0].softmax(axis(a, "dim")))),
@@ -96,6 +102,19 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
     ("layer_norm", |_, x, a| one(x[0].layer_norm(Some(&x[1]), Some(&x[2]), number(a, "eps")))),
     ("cross_entropy", cross_entropy),
     ("mse_loss", |_, x, a| one(x[0].mse(&x[1], reduction(a)))),
+    ("rms_norm", |_, x, a| one(x[0].rms_norm(Some(&x[1]), number(a, "eps")))),
+    ("group_norm", |_, x, a| one(x[0].group_norm(size(a, "groups"), Some(&x[1]), Some(&x[2]), number(a, "eps")))),
+    ("batch_norm_train", |_, x, a| one(Ok(x[0].batch_norm_train(Some(&x[1]), Some(&x[2]), number(a, "eps"))?.0))),
+    ("batch_norm_eval", |_, x, a| one(x[0].batch_norm_eval(&x[1], &x[2], Some(&x[3]), Some(&x[4]), number(a, "eps")))),
+    ("l1_loss", |_, x, a| one(x[0].l1_loss(&x[1], reduction(a)))),
+    ("huber_loss", |_, x, a| one(x[0].huber_loss(&x[1], number(a, "delta"), reduction(a)))),
+    ("bce_with_logits", |_, x, a| one(x[0].bce_with_logits(&x[1], None, reduction(a)))),
+    ("kl_div", |_, x, _| {
+        // The reduction is the sum divided by the batch.
+        let (input, target) = (x[0].log_softmax(1)?, x[1].softmax(1)?);
+        let sum = input.kl_div(&target, false, Reduction::Sum)?;
+        one(sum.mul_scalar(1.0 / x[0].dims()[0] as f32))
+    }),
     ("attention", |_, x, a| one(x[0].attention(&x[1], &x[2], flag(a, "causal")))),
 ];
 
