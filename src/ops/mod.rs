@@ -11,6 +11,7 @@ mod broadcast;
 mod cast;
 mod compare;
 mod concat;
+mod conv;
 mod cross_entropy;
 mod detach;
 mod digest;
@@ -26,6 +27,7 @@ mod norms;
 mod permute;
 pub mod random;
 mod reduce;
+mod resample;
 mod reshape;
 mod roll;
 mod select;
@@ -35,6 +37,7 @@ mod split;
 mod unary;
 
 pub use binary::Scalar;
+pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};
 pub use digest::fingerprint;
 
