@@ -25,6 +25,7 @@ mod losses;
 mod matmul;
 mod norms;
 mod permute;
+mod pool;
 pub mod random;
 mod reduce;
 mod resample;

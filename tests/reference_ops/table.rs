@@ -2,7 +2,7 @@
 
 use remat::error::Result;
 use remat::graph::{Recorder, Tensor};
-use remat::ops::{CrossEntropyOptions, Reduction};
+use remat::ops::{Conv2dOptions, CrossEntropyOptions, Reduction};
 use serde_json::Value;
 
 /// Records a case's op: recorder, inputs and attributes in, outputs out.
@@ -96,6 +96,25 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
     ("index_select", |_, x, a| one(x[0].index_select(axis(a, "dim"), &x[1]))),
     ("one_hot", |_, x, a| one(x[0].one_hot(size(a, "classes")))),
     ("embedding", |_, x, _| one(x[0].embedding(&x[1]))),
+    // Images.
+    ("conv2d", |_, x, a| one(x[0].conv2d(&x[1], Some(&x[2]), conv_options(a)))),
+    ("conv1d", |_, x, a| one(x[0].conv1d(&x[1], Some(&x[2]), size(a, "stride"), size(a, "padding"), 1, 1))),
+    ("conv_transpose2d", |_, x, a| {
+        one(x[0].conv_transpose2d(&x[1], Some(&x[2]), conv_options(a), [size(a, "output_padding"); 2]))
+    }),
+    ("max_pool2d", |_, x, a| {
+        one(x[0].max_pool2d([size(a, "kernel"); 2], [size(a, "stride"); 2], [size(a, "padding"); 2]))
+    }),
+    ("avg_pool2d", |_, x, a| {
+        let include = flag(a, "count_include_pad");
+        one(x[0].avg_pool2d([size(a, "kernel"); 2], [size(a, "stride"); 2], [size(a, "padding"); 2], include))
+    }),
+    ("adaptive_avg_pool2d", |_, x, a| {
+        let size = sizes(a, "output");
+        one(x[0].adaptive_avg_pool2d([size[0], size[1]]))
+    }),
+    ("upsample_nearest2d", |_, x, a| one(x[0].upsample_nearest2d(scaled(&x[0], a)))),
+    ("upsample_bilinear2d", |_, x, a| one(x[0].upsample_bilinear2d(scaled(&x[0], a), flag(a, "align_corners")))),
     // Softmax, norms, losses, attention.
     ("softmax", |_, x, a| one(x[0].softmax(axis(a, "dim")))),
     ("log_softmax", |_, x, a| one(x[0].log_softmax(axis(a, "dim")))),
@@ -131,6 +150,20 @@ fn cross_entropy(g: &Recorder, x: &[Tensor], a: &Value) -> Result<Vec<Tensor>> {
         options.label_smoothing = smoothing as f32;
     }
     one(x[0].cross_entropy_with(&targets, options))
+}
+
+fn conv_options(attrs: &Value) -> Conv2dOptions {
+    let or = |key: &str, usual: usize| attrs[key].as_u64().map_or(usual, |n| usize::try_from(n).unwrap());
+    Conv2dOptions {
+        stride: [or("stride", 1); 2],
+        padding: [or("padding", 0); 2],
+        dilation: [or("dilation", 1); 2],
+        groups: or("groups", 1),
+    }
+}
+
+fn scaled(x: &Tensor, attrs: &Value) -> [usize; 2] {
+    [2, 3].map(|axis| x.dims()[axis] * size(attrs, "scale"))
 }
 
 fn one(output: Result<Tensor>) -> Result<Vec<Tensor>> {
