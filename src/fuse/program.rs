@@ -87,7 +87,7 @@ pub enum StorageKind {
 /// What a storage counts as in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Category {
-    /// Parameters and other state that the model reads.
+    /// Parameters.
     Parameter,
     /// Moments, counters and whatever else optimisers keep.
     Optimizer,
@@ -101,7 +101,7 @@ pub enum Category {
     Workspace,
     /// Inputs of a run.
     Input,
-    /// Constants, uniform words, outputs, read-back.
+    /// Constants, uniform words, outputs, read-back; running statistics and caches of layers.
     Other,
 }
 

@@ -5,13 +5,17 @@
 //! them. Initialisation follows PyTorch's defaults, from the seed of the
 //! `Params` and the parameter's name.
 
+mod conv;
 mod gpt;
 mod layers;
 mod mlp;
+mod norm;
 
+pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use gpt::{Activation, Gpt, GptConfig, TransformerBlock};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear};
 pub use mlp::{Mlp, MlpBlock};
+pub use norm::{BatchNorm2d, GroupNorm, RmsNorm};
 
 use crate::error::Result;
 use crate::graph::Tensor;

@@ -5,6 +5,7 @@
 //! [`Tensor`] that record it. Users write ops of their own with the same traits.
 
 mod activation;
+mod assign;
 mod attention;
 mod binary;
 mod broadcast;

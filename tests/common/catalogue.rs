@@ -3,8 +3,8 @@
 use remat::Result;
 use remat::fuse::program::Program;
 use remat::graph::{Recorder, Tensor};
-use remat::nn::{Activation, Gpt, GptConfig, Mlp};
-use remat::ops::CrossEntropyOptions;
+use remat::nn::{Activation, BatchNorm2d, Gpt, GptConfig, Mlp, Module};
+use remat::ops::{Conv2dOptions, CrossEntropyOptions, Reduction};
 use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer, Sgd, SgdConfig};
 use remat::params::{Init, Params};
 use remat::profile::DeviceProfile;
@@ -42,6 +42,9 @@ fn entries() -> Vec<Entry> {
         ("products", Box::new(products)),
         ("twice", Box::new(twice)),
         ("random", Box::new(random)),
+        ("places", Box::new(places)),
+        ("images", Box::new(images)),
+        ("more_losses", Box::new(more_losses)),
     ]
 }
 
@@ -263,6 +266,68 @@ fn products(g: &Recorder) -> Result<Vec<Tensor>> {
         odd.t()?.matmul(&odd)?,
     ];
     with_gradients(g, values, &[&x, &y, &odd, &column, &a, &square])
+}
+
+fn places(g: &Recorder) -> Result<Vec<Tensor>> {
+    let x = g.input::<f32>("x", [6, 5])?;
+    let (ids, rows) = (g.input::<i32>("ids", [6, 3])?, g.input::<i32>("rows", [4])?);
+    let source = g.input::<f32>("source", [6, 3])?;
+    let values = vec![
+        x.gather(1, &ids)?,
+        x.scatter_add(1, &ids, &source)?,
+        x.index_select(0, &rows)?,
+        x.flip(&[0, 1])?,
+        x.roll(2, 1)?,
+        x.repeat(&[2, 1, 3])?,
+        x.repeat_interleave(3, 0)?,
+    ];
+    let mut all = with_gradients(g, values, &[&x])?;
+    all.push(ids.one_hot(7)?);
+    Ok(all)
+}
+
+fn images(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let x = g.input::<f32>("x", [4, 4, 64, 64])?;
+    let w = g.input::<f32>("w", [6, 2, 3, 3])?;
+    let norm = BatchNorm2d::new(&params, "norm", 4)?;
+    let options = Conv2dOptions { groups: 2, ..Conv2dOptions::new(2, 1) };
+    let values = vec![norm.forward(&x)?.conv2d(&w, None, options)?];
+    let mut all = with_gradients(g, values, &[&x, &w])?;
+    let small = x.narrow(0, 0, 1)?;
+    let values = vec![
+        small.max_pool2d([3, 3], [2, 2], [1, 1])?,
+        small.avg_pool2d([2, 2], [2, 2], [1, 1], false)?,
+        small.adaptive_avg_pool2d([3, 5])?,
+        small.upsample_nearest2d([128, 128])?,
+        small.upsample_bilinear2d([96, 128], true)?,
+        small.pixel_shuffle(2)?,
+        norm.eval().forward(&small)?,
+        small.group_norm(2, None, None, 1e-5)?,
+    ];
+    all.extend(with_gradients(g, values, &[&x])?);
+    Ok(all)
+}
+
+fn more_losses(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, y) = (g.input::<f32>("x", [6, 5])?, g.input::<f32>("y", [6, 5])?);
+    let (t, signs) = (g.input::<i32>("t", [6])?, g.input::<f32>("signs", [6])?);
+    let w = g.input::<f32>("w", [5])?;
+    let mean = Reduction::Mean;
+    let values = vec![
+        x.l1_loss(&y, mean)?,
+        x.huber_loss(&y, 0.7, mean)?,
+        x.smooth_l1_loss(&y, 0.7, mean)?,
+        x.bce_with_logits(&y, None, mean)?,
+        x.bce_with_logits(&y, Some(&w), mean)?,
+        x.bce_loss(&y, mean)?,
+        x.kl_div(&y, false, mean)?,
+        x.kl_div(&y, true, mean)?,
+        x.nll_loss(&t, mean)?,
+        x.cosine_embedding_loss(&y, &signs, 0.1, mean)?,
+        x.rms_norm(Some(&w), 1e-6)?,
+    ];
+    with_gradients(g, values, &[&x, &y])
 }
 
 fn twice(g: &Recorder) -> Result<Vec<Tensor>> {
