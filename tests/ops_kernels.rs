@@ -7,4 +7,6 @@ mod ops_kernels {
     pub(crate) mod harness;
     mod reduce;
     mod rows;
+    mod scans;
+    mod sorts;
 }

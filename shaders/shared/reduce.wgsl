@@ -7,7 +7,7 @@ alias Element = f32;
 alias Block = vec4<f32>;
 alias BlockBits = vec4<u32>;
 
-// 0 sum, 1 largest, 2 smallest.
+// 0 sum, 1 largest, 2 smallest, 3 product.
 override KIND: u32 = 0u;
 // Bit patterns without sign above this are NaN, which wins every comparison;
 // integers have none.
@@ -36,6 +36,9 @@ struct Reduce {
 fn combine(a: Block, b: Block) -> Block {
     if (KIND == 0u) {
         return a + b;
+    }
+    if (KIND == 3u) {
+        return a * b;
     }
     let nan = (bitcast<BlockBits>(a) & BlockBits(0x7fffffffu)) > BlockBits(NAN_ABOVE);
     if (KIND == 1u) {

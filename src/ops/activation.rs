@@ -28,7 +28,7 @@ const LOG1P_TEXT: &str = include_str!("../../shaders/shared/math_log1p.wgsl");
 const ERF_TEXT: &str = include_str!("../../shaders/shared/math_erf.wgsl");
 
 /// A curve of three orders whose slope is told from its input.
-const fn smooth(
+pub(super) const fn smooth(
     names: &'static [&'static str],
     orders: &'static [Form],
     functions: &'static [&'static str],
@@ -37,7 +37,11 @@ const fn smooth(
     Curve { names, orders, ends_in_zero: false, slope: SlopeFrom::Input, functions, flops }
 }
 /// A curve of straight or parabolic pieces: the next order is 0.
-const fn pieces(names: &'static [&'static str], orders: &'static [Form], functions: &'static [&'static str]) -> Curve {
+pub(super) const fn pieces(
+    names: &'static [&'static str],
+    orders: &'static [Form],
+    functions: &'static [&'static str],
+) -> Curve {
     Curve { names, orders, ends_in_zero: true, slope: SlopeFrom::Input, functions, flops: 4.0 }
 }
 

@@ -10,6 +10,7 @@
 //! minimum    min(a, b)      g [a < b]             g [b < a]       half each where equal
 //! pow        a ^ b          g b a^(b-1)           g y ln a        0 where b = 0; where a = 0 and b >= 0
 //! remainder  a - b floor(a/b)  g                 -g floor(a / b)
+//! fmod       a - b trunc(a/b)  g                 -g trunc(a / b)
 //! ```
 //!
 //! The columns are the value `y`, its gradient towards `a` and towards `b`.
@@ -33,6 +34,7 @@ enum Kind {
     Minimum,
     Pow,
     Remainder,
+    Fmod,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Binary {
             Kind::Minimum => "minimum",
             Kind::Pow => "pow",
             Kind::Remainder => "remainder",
+            Kind::Fmod => "fmod",
         }
     }
 }
@@ -74,7 +77,7 @@ impl Op for Binary {
         let g = call.grad()?;
         let (a, b, y) = (&call.inputs[0], &call.inputs[1], &call.outputs[0]);
         let left = || match self.kind {
-            Kind::Add | Kind::Sub | Kind::Remainder => Ok(g.clone()),
+            Kind::Add | Kind::Sub | Kind::Remainder | Kind::Fmod => Ok(g.clone()),
             Kind::Mul => g.mul(b),
             Kind::Div => g.div(b),
             Kind::Maximum => g.apply_with(ExtremumGrad { greater: true }, &[a, b]),
@@ -96,6 +99,7 @@ impl Op for Binary {
                 g.mul(y)?.mul(&a.ln()?)?.masked_fill(&flat, 0.0)
             }
             Kind::Remainder => g.mul(&a.div(b)?.floor()?)?.neg(),
+            Kind::Fmod => g.mul(&a.div(b)?.trunc()?)?.neg(),
         };
         Ok(vec![if call.needed[0] { Some(left()?) } else { None }, if call.needed[1] { Some(right()?) } else { None }])
     }
@@ -128,6 +132,7 @@ impl ElementwiseOp for Binary {
             Kind::Minimum => format!("min({a}, {b})"),
             Kind::Pow => format!("power({a}, {b})"),
             Kind::Remainder if float => format!("remainder({a}, {b})"),
+            Kind::Fmod => format!("{a} % {b}"),
             Kind::Remainder if self.dtype == DType::U32 => format!("{a} % {b}"),
             Kind::Remainder => format!("({a} % {b} + {b}) % {b}"),
         }
@@ -376,6 +381,15 @@ impl Tensor {
     /// As [`Tensor::add`].
     pub fn remainder(&self, other: &Self) -> Result<Self> {
         self.binary(Kind::Remainder, other)
+    }
+
+    /// `self - other * trunc(self / other)`: the remainder with the sign of
+    /// `self`, as in C, with broadcasting; f32, i32 or u32.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn fmod(&self, other: &Self) -> Result<Self> {
+        self.binary(Kind::Fmod, other)
     }
 
     /// `self + value`.

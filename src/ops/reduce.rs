@@ -3,6 +3,7 @@
 //! ```text
 //! sum   y = sum x          dx = g, repeated
 //! mean  y = sum x / n      dx = g / n, repeated
+//! prod  y = product of x   dx = g times the product of all others, by two scans
 //! max   y = largest x      dx = g where x is the first of the largest, else 0
 //! min   y = smallest x     dx = g where x is the first of the smallest, else 0
 //! var   y = sum (x - mean)^2 / (n - correction), composed
@@ -46,6 +47,7 @@ enum Kind {
     Sum,
     Max,
     Min,
+    Product,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
             Self::Sum => 0.0,
             Self::Max => 1.0,
             Self::Min => 2.0,
+            Self::Product => 3.0,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Op for Reduce {
             Kind::Sum => "sum",
             Kind::Max => "max",
             Kind::Min => "min",
+            Kind::Product => "prod",
         }
     }
 
@@ -94,6 +98,7 @@ impl Op for Reduce {
         let dx = match self.kind {
             Kind::Sum if self.mean => repeated(&g.mul_scalar(1.0 / reduced as f32)?)?,
             Kind::Sum => repeated(g)?,
+            Kind::Product => repeated(g)?.mul(&x.products_of_others()?)?,
             Kind::Max | Kind::Min => {
                 let at = x.apply(ArgReduce { kind: self.kind })?;
                 repeated(g)?.apply_with(Pick { reduced: reduced as u32, inner: inner as u32 }, &[&repeated(&at)?])?
@@ -307,7 +312,7 @@ impl ElementwiseOp for Pick {
 
 impl Tensor {
     /// The axes as a mask; an empty list means all of them.
-    fn axis_mask(&self, op: &'static str, axes: &[isize]) -> Result<Vec<bool>> {
+    pub(super) fn axis_mask(&self, op: &'static str, axes: &[isize]) -> Result<Vec<bool>> {
         let mut mask = vec![axes.is_empty(); self.rank()];
         for &axis in axes {
             let index = self.axis(op, axis)?;
@@ -326,7 +331,7 @@ impl Tensor {
 
     /// Records `op` on each group of neighbouring axes of `mask`, the last group first.
     /// Every reduced axis has elements.
-    fn reduce_groups(&self, op: impl Op + Copy + 'static, mask: &[bool], keep: bool) -> Result<Self> {
+    pub(super) fn reduce_groups(&self, op: impl Op + Copy + 'static, mask: &[bool], keep: bool) -> Result<Self> {
         let mut dims = self.dims().to_vec();
         let mut x = self.clone();
         let mut axis = dims.len();
@@ -356,13 +361,13 @@ impl Tensor {
     }
 
     /// The shape after reducing the axes of `mask`.
-    fn reduced_dims(&self, mask: &[bool], keep: bool) -> Vec<usize> {
+    pub(super) fn reduced_dims(&self, mask: &[bool], keep: bool) -> Vec<usize> {
         let each = self.dims().iter().zip(mask).filter(|(_, reduced)| keep || !**reduced);
         each.map(|(&d, &reduced)| if reduced { 1 } else { d }).collect()
     }
 
     /// The number of elements behind each element of the result.
-    fn reduced_count(&self, mask: &[bool]) -> usize {
+    pub(super) fn reduced_count(&self, mask: &[bool]) -> usize {
         let reduced = self.dims().iter().zip(mask).filter(|(_, reduced)| **reduced).map(|(&d, _)| d);
         count(&reduced.collect::<Vec<_>>())
     }
@@ -386,6 +391,25 @@ impl Tensor {
             };
         }
         self.reduce_groups(Reduce { kind: Kind::Sum, mean: false }, &mask, keep)
+    }
+
+    /// The product over `axes`, which are as in [`Tensor::sum`]. The product of
+    /// nothing is 1. Its gradient is right where elements are 0 too.
+    ///
+    /// # Errors
+    /// As [`Tensor::sum`].
+    pub fn prod(&self, axes: &[isize], keep: bool) -> Result<Self> {
+        self.expect_number("prod")?;
+        let mask = self.axis_mask("prod", axes)?;
+        if self.reduced_count(&mask) == 0 {
+            let dims = self.reduced_dims(&mask, keep);
+            return match self.dtype() {
+                DType::I32 => self.recorder().full_i32(dims, 1),
+                DType::U32 => self.recorder().full_u32(dims, 1),
+                _ => self.recorder().full(dims, 1.0),
+            };
+        }
+        self.reduce_groups(Reduce { kind: Kind::Product, mean: false }, &mask, keep)
     }
 
     /// The sum of all elements, a scalar.

@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 use crate::graph::Tensor;
 
 const POW: &str = include_str!("../../shaders/shared/math_pow.wgsl");
-const TRIG: &str = include_str!("../../shaders/shared/math_trig.wgsl");
-const LOG1P: &str = include_str!("../../shaders/shared/math_log1p.wgsl");
+pub(super) const TRIG: &str = include_str!("../../shaders/shared/math_trig.wgsl");
+pub(super) const LOG1P: &str = include_str!("../../shaders/shared/math_log1p.wgsl");
 const ERF: &str = include_str!("../../shaders/shared/math_erf.wgsl");
 
 /// WGSL text from the incoming gradient (`""` for the value itself), the
@@ -199,7 +199,7 @@ pub(super) const fn slope_of_output(
     Curve { names, orders, ends_in_zero, slope: SlopeFrom::Input, functions: &[], flops: 2.0 }
 }
 /// A step function.
-const fn steps(names: &'static [&'static str], orders: &'static [Form]) -> Curve {
+pub(super) const fn steps(names: &'static [&'static str], orders: &'static [Form]) -> Curve {
     Curve { names, orders, ends_in_zero: true, slope: SlopeFrom::Zero, functions: &[], flops: 1.0 }
 }
 

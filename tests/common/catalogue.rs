@@ -45,6 +45,8 @@ fn entries() -> Vec<Entry> {
         ("places", Box::new(places)),
         ("images", Box::new(images)),
         ("more_losses", Box::new(more_losses)),
+        ("functions", Box::new(functions)),
+        ("scans", Box::new(scans)),
     ]
 }
 
@@ -344,6 +346,54 @@ fn twice(g: &Recorder) -> Result<Vec<Tensor>> {
 fn random(g: &Recorder) -> Result<Vec<Tensor>> {
     let x = g.input::<f32>("x", [5, 12])?;
     let mut all = with_gradients(g, vec![x.dropout(0.3)?], &[&x])?;
-    all.extend([g.rand_uniform([9])?, g.bernoulli([7], 0.25)?]);
+    all.extend([g.rand_uniform([9])?, g.bernoulli([7], 0.25)?, g.rand_normal([9])?]);
+    Ok(all)
+}
+
+fn functions(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, y) = (g.input::<f32>("x", [3, 38])?, g.input::<f32>("y", [3, 38])?);
+    let values = vec![
+        x.tan()?,
+        x.asin()?,
+        x.acos()?,
+        x.atan()?,
+        x.sinh()?,
+        x.cosh()?,
+        x.asinh()?,
+        x.acosh()?,
+        x.atanh()?,
+        x.log2()?,
+        x.log10()?,
+        x.exp2()?,
+        x.frac()?,
+        x.hardsigmoid()?,
+        x.relu6()?,
+        x.logsigmoid()?,
+        x.selu()?,
+        x.prelu(&y)?,
+        x.glu(-1)?,
+        x.fmod(&y)?,
+        x.lerp(&y, &x)?,
+    ];
+    with_gradients(g, values, &[&x, &y])
+}
+
+fn scans(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (x, long) = (g.input::<f32>("x", [3, 40, 5])?, g.input::<f32>("long", [3000])?);
+    let words = g.input::<u32>("words", [37])?;
+    let values = vec![
+        x.cumsum(1)?,
+        x.cumprod(-1)?,
+        x.prod(&[1], false)?,
+        x.logsumexp(&[0, 2], true)?,
+        x.std(&[1], false, true)?,
+        x.norm(2.0, &[], false)?,
+        x.sort(1, false)?.0,
+        x.topk(2, 0, true)?.0,
+    ];
+    let mut all = with_gradients(g, values, &[&x])?;
+    all.extend([long.cumsum(0)?, long.argsort(0, true)?, words.cumsum(0)?, words.argsort(0, false)?]);
+    all.extend([words.prod(&[], false)?, x.any(&[0], false)?, words.all(&[], false)?]);
+    all.extend([g.permutation(50)?, g.rand_int([5], -3, 4)?, x.median(1, false)?]);
     Ok(all)
 }

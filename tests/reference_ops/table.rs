@@ -68,6 +68,8 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
     ("var", |_, x, a| one(x[0].var(&axes(a, "dims"), false, flag(a, "unbiased")))),
     ("argmax", |_, x, a| one(x[0].argmax(axis(a, "dim"), false))),
     ("argmin", |_, x, a| one(x[0].argmin(axis(a, "dim"), false))),
+    ("logsumexp", |_, x, a| one(x[0].logsumexp(&[axis(a, "dim")], false))),
+    ("cumsum", |_, x, a| one(x[0].cumsum(axis(a, "dim")))),
     // Products.
     ("matmul", |_, x, _| one(x[0].matmul(&x[1]))),
     ("matmul_same", |_, x, _| one(x[0].matmul(&x[0]))),
