@@ -44,6 +44,7 @@ mod sort;
 mod split;
 mod unary;
 
+pub use attention::AttentionOptions;
 pub use binary::Scalar;
 pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) type Record = fn(&Recorder, &[Tensor], &Value) -> Result<Vec<Tensor>>;
 
 /// Cases of an op in the table that it does not do yet.
-pub(crate) const NOT_YET: &[&str] = &["sdpa_gqa"];
+pub(crate) const NOT_YET: &[&str] = &[];
 
 /// Op name and recording. Keep a family together and add at its end.
 pub(crate) const TABLE: &[(&str, Record)] = &[
@@ -136,6 +136,7 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
         let sum = input.kl_div(&target, false, Reduction::Sum)?;
         one(sum.mul_scalar(1.0 / x[0].dims()[0] as f32))
     }),
+    ("rope", |_, x, a| one(x[0].rope(number(a, "base"), 0))),
     ("attention", |_, x, a| one(x[0].attention(&x[1], &x[2], flag(a, "causal")))),
 ];
 
