@@ -1,4 +1,4 @@
-// One element of AdamW (Loshchilov and Hutter, "Decoupled weight decay
+// AdamW (Loshchilov and Hutter, "Decoupled weight decay
 // regularization", 2019; the order of operations is PyTorch's):
 //
 //   p <- p (1 - lr wd)
@@ -9,8 +9,7 @@
 // t counts from 1. 1 - beta^t is -expm1(t ln beta): for small t a power would
 // lose most of its digits.
 
-struct AdamW {
-    count: u32,
+struct Rule {
     // 1 if the decay is decoupled (AdamW), 0 if it is added to the gradient (Adam).
     decoupled: u32,
     beta1: f32,
@@ -21,14 +20,6 @@ struct AdamW {
     ln_beta2: f32,
     eps: f32,
     weight_decay: f32,
-    padding0: u32,
-    padding1: u32,
-}
-
-struct Moments {
-    p: f32,
-    m: f32,
-    v: f32,
 }
 
 // e^x - 1 for x <= 0. Near zero by its series, whose ninth term is below
@@ -52,11 +43,14 @@ fn bias_correction(ln_beta: f32, step: u32) -> f32 {
     return -expm1_negative(f32(step + 1u) * ln_beta);
 }
 
-fn adamw_update(w: AdamW, p0: f32, m0: f32, v0: f32, g0: f32, lr: f32, correction1: f32, root_correction2: f32) -> Moments {
-    let p = select(p0, p0 * (1.0 - lr * w.weight_decay), w.decoupled == 1u);
-    let g = select(g0 + w.weight_decay * p0, g0, w.decoupled == 1u);
-    let m = m0 + w.one_minus_beta1 * (g - m0);
-    let v = w.beta2 * v0 + w.one_minus_beta2 * g * g;
+fn update(w: Rule, lr: f32, step: u32, e: Elements) -> Elements {
+    let correction1 = bias_correction(w.ln_beta1, step);
+    let root_correction2 = sqrt(bias_correction(w.ln_beta2, step));
+    let coupled = w.decoupled == 0u;
+    let p = select(e.param * (1.0 - lr * w.weight_decay), e.param, coupled);
+    let g = select(e.grad, e.grad + w.weight_decay * e.param, coupled);
+    let m = e.exp_avg + w.one_minus_beta1 * (g - e.exp_avg);
+    let v = w.beta2 * e.exp_avg_sq + w.one_minus_beta2 * g * g;
     let denominator = sqrt(v) / root_correction2 + w.eps;
-    return Moments(p - (lr / correction1) * (m / denominator), m, v);
+    return Elements(p - (lr / correction1) * (m / denominator), m, v, e.grad);
 }

@@ -1,25 +1,22 @@
-// One element of SGD with momentum (PyTorch's form, dampening 0):
+// SGD with momentum (PyTorch's form):
 //
 //   d <- g + wd p
-//   b <- momentum b + d
+//   b <- momentum b + (1 - dampening) d; d in the first step
 //   p <- p - lr (nesterov ? d + momentum b : b)
 //
-// b starts at zero, so that the first step takes b = d.
+// b starts at zero. The step is read only with dampening: without it the first
+// step takes b = d by itself.
 
-struct Sgd {
-    count: u32,
+struct Rule {
     nesterov: u32,
     momentum: f32,
     weight_decay: f32,
+    one_minus_dampening: f32,
 }
 
-struct Moved {
-    p: f32,
-    b: f32,
-}
-
-fn sgd_update(w: Sgd, p: f32, b0: f32, g: f32, lr: f32) -> Moved {
-    let d = g + w.weight_decay * p;
-    let b = w.momentum * b0 + d;
-    return Moved(p - lr * select(b, d + w.momentum * b, w.nesterov == 1u), b);
+fn update(w: Rule, lr: f32, step: u32, e: Elements) -> Elements {
+    let d = e.grad + w.weight_decay * e.param;
+    let b = w.momentum * e.momentum + select(w.one_minus_dampening, 1.0, step == 0u) * d;
+    let moved = e.param - lr * select(b, d + w.momentum * b, w.nesterov == 1u);
+    return Elements(moved, b, e.grad);
 }

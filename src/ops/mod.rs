@@ -49,6 +49,7 @@ pub use binary::Scalar;
 pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};
 pub use digest::fingerprint;
+pub(crate) use reduce::column_sums;
 
 use std::borrow::Cow;
 use std::fmt::Debug;

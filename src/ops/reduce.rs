@@ -203,7 +203,7 @@ impl Stages {
 }
 
 /// Appends the dispatches that sum `[rows, columns]` over rows between two operands.
-pub(super) fn column_sums(
+pub(crate) fn column_sums(
     profile: &DeviceProfile,
     name: &'static str,
     dtype: DType,

@@ -5,10 +5,32 @@
 //! and the step count are inputs of a run (`"lr"`, `"step"`), so changing them
 //! records nothing.
 
+mod accumulate;
+mod adafactor;
+mod adagrad;
 mod adamw;
+mod clip;
+mod ema;
+mod group;
+mod lion;
+mod rmsprop;
+mod rule;
+mod scaler;
+pub mod schedule;
 mod sgd;
+mod update;
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use accumulate::Accumulator;
+pub use adafactor::{Adafactor, AdafactorConfig};
+pub use adagrad::{Adagrad, AdagradConfig};
+pub use adamw::{Adam, AdamConfig, AdamW, AdamWConfig};
+pub use clip::Clipped;
+pub use ema::Ema;
+pub use group::Group;
+pub use lion::{Lion, LionConfig};
+pub use rmsprop::{RmsProp, RmsPropConfig};
+pub use rule::{Rule, RuleOptimizer};
+pub use scaler::{LossScaler, LossScalerConfig};
 pub use sgd::{Sgd, SgdConfig};
 
 use crate::dtype::TensorType;
@@ -23,6 +45,17 @@ use crate::params::Param;
 pub struct Gradients {
     /// Parameter and gradient, in the order in which the parameters were created.
     pub entries: Vec<(Param, Tensor)>,
+    /// Decides on the device whether updates from these gradients happen; see [`LossScaler`].
+    pub guard: Option<Guard>,
+}
+
+/// What keeps an update from happening, decided on the device.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    /// `u32 []`: where it is not 0, updates write nothing.
+    pub skip: Tensor,
+    /// `u32 []`: how many updates happened before this run, instead of the input `"step"`.
+    pub step: Tensor,
 }
 
 impl Gradients {
@@ -33,7 +66,7 @@ impl Gradients {
     /// As [`Recorder::gradients`].
     pub fn of(loss: &Tensor) -> Result<Self> {
         let recorder = loss.recorder();
-        let Some(params) = recorder.params() else { return Ok(Self { entries: Vec::new() }) };
+        let Some(params) = recorder.params() else { return Ok(Self { entries: Vec::new(), guard: None }) };
         let used: Vec<String> = recorder.with_graph(|g| {
             g.states
                 .iter()
@@ -55,7 +88,17 @@ impl Gradients {
         let tensors: Vec<Tensor> = params.iter().map(|p| recorder.param(p)).collect::<Result<_>>()?;
         let wrt: Vec<&Tensor> = tensors.iter().collect();
         let gradients = recorder.gradients(loss, &wrt)?;
-        Ok(Self { entries: params.iter().cloned().zip(gradients).collect() })
+        Ok(Self { entries: params.iter().cloned().zip(gradients).collect(), guard: None })
+    }
+
+    /// The same parameters, guard included, with each gradient made anew.
+    fn map(&self, mut each: impl FnMut(&Param, &Tensor) -> Result<Tensor>) -> Result<Self> {
+        let entry = |(param, gradient): &(Param, Tensor)| {
+            let made = each(param, gradient)?;
+            made.recorder().mark_parameter_gradient(made.id());
+            Ok((param.clone(), made))
+        };
+        Ok(Self { entries: self.entries.iter().map(entry).collect::<Result<_>>()?, guard: self.guard.clone() })
     }
 
     /// 128 bits hashed over every gradient's bits in parameter order: a `[4]`
@@ -75,7 +118,15 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// [`crate::Error::StateConflict`] if a moment's name is taken by something else.
-    fn update(&self, param: &Param, gradient: &Tensor) -> Result<()>;
+    fn update(&self, param: &Param, gradient: &Tensor) -> Result<()> {
+        self.update_guarded(param, gradient, None)
+    }
+
+    /// Records the update of one parameter, which a guard may keep from happening.
+    ///
+    /// # Errors
+    /// As [`Optimizer::update`].
+    fn update_guarded(&self, param: &Param, gradient: &Tensor, guard: Option<&Guard>) -> Result<()>;
 
     /// Records backward and the update of every parameter that `loss` read.
     ///
@@ -93,7 +144,7 @@ pub trait Optimizer {
     /// As [`Optimizer::update`].
     fn apply(&self, gradients: &Gradients) -> Result<()> {
         for (param, gradient) in &gradients.entries {
-            self.update(param, gradient)?;
+            self.update_guarded(param, gradient, gradients.guard.as_ref())?;
         }
         Ok(())
     }

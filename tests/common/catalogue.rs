@@ -5,7 +5,10 @@ use remat::fuse::program::Program;
 use remat::graph::{Recorder, Tensor};
 use remat::nn::{Activation, BatchNorm2d, Gpt, GptConfig, Mlp, Module};
 use remat::ops::{Conv2dOptions, CrossEntropyOptions, Reduction};
-use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer, Sgd, SgdConfig};
+use remat::optim::{
+    Accumulator, Adafactor, AdafactorConfig, Adagrad, AdagradConfig, AdamW, AdamWConfig, Ema, Gradients, Lion,
+    LionConfig, LossScaler, LossScalerConfig, Optimizer, RmsProp, RmsPropConfig, Sgd, SgdConfig,
+};
 use remat::params::{Init, Params};
 use remat::profile::DeviceProfile;
 use remat::step::RecordedStep;
@@ -32,6 +35,8 @@ fn entries() -> Vec<Entry> {
         ("gpt", Box::new(|g| gpt(g, GptConfig::new(256, 128, 128, 4, 2), 8))),
         ("gpt_fixture", Box::new(|g| gpt(g, fixture(), 4))),
         ("sgd", Box::new(sgd)),
+        ("optimisers", Box::new(optimisers)),
+        ("averages", Box::new(averages)),
         ("unary", Box::new(unary)),
         ("binary", Box::new(binary)),
         ("integers", Box::new(integers)),
@@ -85,6 +90,48 @@ fn sgd(g: &Recorder) -> Result<Vec<Tensor>> {
         optimizer.update(&entry.0, &entry.1)?;
     }
     Ok(vec![loss])
+}
+
+/// Every rule on wide and narrow parameters, some of them guarded.
+fn optimisers(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let mut rules: Vec<Box<dyn Optimizer>> = vec![
+        Box::new(Sgd::new(&params, SgdConfig { momentum: 0.5, dampening: 0.1, ..SgdConfig::default() })?),
+        Box::new(Adagrad::new(&params, AdagradConfig { lr_decay: 0.1, ..AdagradConfig::default() })?),
+        Box::new(Lion::new(&params, LionConfig::default())?),
+        Box::new(Adafactor::new(&params, AdafactorConfig::default())?),
+    ];
+    for (centered, momentum) in [(false, 0.0), (false, 0.5), (true, 0.0), (true, 0.5)] {
+        let config = RmsPropConfig { momentum, centered, ..RmsPropConfig::default() };
+        rules.push(Box::new(RmsProp::new(&params, config)?));
+    }
+    let mut loss = g.zeros([])?;
+    for index in 0..2 * rules.len() {
+        let shape = if index.is_multiple_of(2) { [7, 9] } else { [64, 64] };
+        let p = params.create(&format!("p{index}"), shape, Init::Ones)?;
+        loss = loss.add(&g.param(&p)?.sqr()?.sum(&[], false)?)?;
+    }
+    let scaler = LossScaler::new(&params, LossScalerConfig::default())?;
+    let gradients = scaler.unscale(g, &Gradients::of(&scaler.scale(&loss)?)?)?;
+    for (index, (param, gradient)) in gradients.entries.iter().enumerate() {
+        let guard = if index.is_multiple_of(2) { gradients.guard.as_ref() } else { None };
+        rules[index / 2].update_guarded(param, gradient, guard)?;
+    }
+    Ok(vec![loss])
+}
+
+/// Averages, sums over micro-batches and clipping.
+fn averages(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let list = [params.create("p", [7, 9], Init::Ones)?, params.create("q", [3000, 4], Init::Ones)?];
+    let loss = g.param(&list[0])?.sqr()?.sum(&[], false)?.add(&g.param(&list[1])?.sqr()?.sum(&[], false)?)?;
+    let clipped = Gradients::of(&loss)?.clip_norm(g, 1.0)?;
+    Accumulator::new(&params, 2)?.add(&clipped.gradients)?;
+    let ema = Ema::new(&params, 0.9)?;
+    ema.update(g, &list)?;
+    let swapped = [params.create("r", [7], Init::Ones)?, params.create("s", [8], Init::Ones)?];
+    ema.swap(g, &swapped)?;
+    Ok(vec![loss, clipped.total_norm, clipped.non_finite])
 }
 
 /// Values and the gradient of their sum.

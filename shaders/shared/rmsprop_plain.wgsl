@@ -1,0 +1,5 @@
+fn update(w: Rule, lr: f32, step: u32, e: Elements) -> Elements {
+    let d = e.grad + w.weight_decay * e.param;
+    let s = squares(w, e.square_avg, d);
+    return Elements(e.param - lr * normalised(w, s, d), s, e.grad);
+}
