@@ -69,6 +69,22 @@ pub enum Error {
         /// Why, and what to use instead.
         detail: String,
     },
+    /// A gradient that was checked differs from finite differences.
+    #[error(
+        "{op}: the recorded gradient of element {element} of input {input} is {recorded}, but differences give {difference}"
+    )]
+    Gradient {
+        /// The name of what was checked.
+        op: String,
+        /// Which input, counted from 0.
+        input: usize,
+        /// Which of its elements, row-major.
+        element: usize,
+        /// The gradient as recorded.
+        recorded: f64,
+        /// The difference quotient.
+        difference: f64,
+    },
     /// A run was given an input that the recording does not have.
     #[error("run: there is no input {name:?}; this step has the inputs {}", known.join(", "))]
     UnknownInput {

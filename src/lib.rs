@@ -6,6 +6,7 @@ pub mod error;
 pub mod fuse;
 pub mod gpu;
 mod grad;
+pub mod gradcheck;
 pub mod graph;
 pub mod nn;
 pub mod ops;

@@ -1,0 +1,200 @@
+//! The gradient checker, and the library's own ops checked by it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use remat::error::{Error, Result};
+use remat::gpu::Gpu;
+use remat::gradcheck::{GradCheck, Sample};
+use remat::graph::{Recorder, Tensor};
+use remat::ops::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op};
+use remat::shared::Shared;
+
+type Record = fn(&Recorder, &[Tensor]) -> Result<Tensor>;
+
+/// Functions of one tensor of noise, of size 0.25 to 1.
+const UNARY: &[(&str, Record)] = &[
+    ("neg", |_, x| x[0].neg()),
+    ("abs", |_, x| x[0].abs()),
+    ("exp", |_, x| x[0].exp()),
+    ("recip", |_, x| x[0].add_scalar(3.0_f32)?.recip()),
+    ("sqr", |_, x| x[0].sqr()),
+    ("sin", |_, x| x[0].sin()),
+    ("cos", |_, x| x[0].cos()),
+    ("tan", |_, x| x[0].tan()),
+    ("asin", |_, x| x[0].mul_scalar(0.7_f32)?.asin()),
+    ("acos", |_, x| x[0].mul_scalar(0.7_f32)?.acos()),
+    ("atan", |_, x| x[0].atan()),
+    ("sinh", |_, x| x[0].sinh()),
+    ("cosh", |_, x| x[0].cosh()),
+    ("asinh", |_, x| x[0].asinh()),
+    ("atanh", |_, x| x[0].mul_scalar(0.7_f32)?.atanh()),
+    ("exp2", |_, x| x[0].exp2()),
+    ("expm1", |_, x| x[0].expm1()),
+    ("erf", |_, x| x[0].erf()),
+    ("tanh", |_, x| x[0].tanh()),
+    ("sigmoid", |_, x| x[0].sigmoid()),
+    ("relu", |_, x| x[0].relu()),
+    ("relu6", |_, x| x[0].relu6()),
+    ("leaky_relu", |_, x| x[0].leaky_relu(0.1)),
+    ("elu", |_, x| x[0].elu(0.7)),
+    ("selu", |_, x| x[0].selu()),
+    ("gelu", |_, x| x[0].gelu()),
+    ("gelu_tanh", |_, x| x[0].gelu_tanh()),
+    ("silu", |_, x| x[0].silu()),
+    ("mish", |_, x| x[0].mish()),
+    ("softplus", |_, x| x[0].softplus()),
+    ("logsigmoid", |_, x| x[0].logsigmoid()),
+    ("hardswish", |_, x| x[0].hardswish()),
+    ("hardsigmoid", |_, x| x[0].hardsigmoid()),
+    ("hardtanh", |_, x| x[0].hardtanh(-2.0, 2.0)),
+    ("clamp", |_, x| x[0].clamp(-2.0, 2.0)),
+    ("add_scalar", |_, x| x[0].add_scalar(2.0_f32)),
+    ("mul_scalar", |_, x| x[0].mul_scalar(2.0_f32)),
+    ("div_scalar", |_, x| x[0].div_scalar(2.0_f32)),
+    ("rsub_scalar", |_, x| x[0].rsub_scalar(2.0_f32)),
+    ("rdiv_scalar", |_, x| x[0].add_scalar(3.0_f32)?.rdiv_scalar(2.0_f32)),
+    ("frac", |_, x| x[0].mul_scalar(0.5_f32)?.frac()),
+    ("glu", |_, x| x[0].glu(-1)),
+    ("sum", |_, x| x[0].sum(&[0], false)),
+    ("mean", |_, x| x[0].mean(&[1], true)),
+    ("prod", |_, x| x[0].prod(&[-1], false)),
+    ("var", |_, x| x[0].var(&[1], false, true)),
+    ("std", |_, x| x[0].std(&[1], false, false)),
+    ("norm", |_, x| x[0].norm(3.0, &[0], false)),
+    ("logsumexp", |_, x| x[0].logsumexp(&[1], false)),
+    ("cumsum", |_, x| x[0].cumsum(1)),
+    ("cumprod", |_, x| x[0].cumprod(0)),
+    ("softmax", |_, x| x[0].softmax(-1)),
+    ("log_softmax", |_, x| x[0].log_softmax(0)),
+    ("reshape", |_, x| x[0].reshape([6, 2])),
+    ("permute", |_, x| x[0].t()?.sqr()),
+    ("slice", |_, x| x[0].slice(1, 1, 4, 2)),
+    ("pad", |_, x| x[0].pad(&[(1, 0), (0, 2)], 0.5)),
+    ("split", |_, x| x[0].split(1, &[1, 3])?[1].sqr()),
+    ("broadcast_to", |_, x| x[0].broadcast_to([2, 3, 4])?.sqr()),
+    ("tril", |_, x| x[0].tril(0)),
+    ("triu", |_, x| x[0].triu(1)),
+    ("causal_fill", |_, x| x[0].causal_fill(0.0)),
+    ("layer_norm", |_, x| x[0].layer_norm(None, None, 1e-5)),
+];
+
+/// Functions of one positive tensor.
+const POSITIVE: &[(&str, Record)] = &[
+    ("ln", |_, x| x[0].ln()),
+    ("log2", |_, x| x[0].log2()),
+    ("log10", |_, x| x[0].log10()),
+    ("log1p", |_, x| x[0].log1p()),
+    ("sqrt", |_, x| x[0].sqrt()),
+    ("rsqrt", |_, x| x[0].rsqrt()),
+    ("acosh", |_, x| x[0].add_scalar(1.0_f32)?.acosh()),
+    ("powf", |_, x| x[0].powf(2.5)),
+];
+
+/// Functions of x `[3, 4]`, y `[3, 4]` and w `[4]`.
+const SEVERAL: &[(&str, Record)] = &[
+    ("add", |_, x| x[0].add(&x[2])),
+    ("sub", |_, x| x[0].sub(&x[2])),
+    ("mul", |_, x| x[0].mul(&x[2])),
+    ("div", |_, x| x[0].div(&x[2].add_scalar(3.0_f32)?)),
+    ("pow", |_, x| x[0].add_scalar(2.0_f32)?.pow(&x[1])),
+    ("lerp", |_, x| x[0].lerp(&x[1], &x[2])),
+    ("prelu", |_, x| x[0].prelu(&x[2])),
+    ("where", |_, x| x[0].gt_scalar(0.0_f32)?.where_(&x[0].sqr()?, &x[1])),
+    ("masked_fill", |_, x| x[1].masked_fill(&x[0].gt_scalar(0.0_f32)?, 0.5)),
+    ("cat", |_, x| Tensor::cat(&[&x[0], &x[1]], 1)),
+    ("stack", |_, x| Tensor::stack(&[&x[0], &x[1]], 1)),
+    ("matmul", |_, x| x[0].matmul(&x[1].t()?)),
+    ("matmul_t", |_, x| x[0].matmul_t(&x[1])),
+    ("linear", |_, x| x[0].linear(&x[1], None)?.add(&x[2].narrow(0, 0, 3)?)),
+    ("einsum", |_, x| Tensor::einsum("ij,kj->ki", &[&x[0], &x[1]])),
+    ("outer", |_, x| x[2].outer(&x[0].reshape([12])?)),
+    ("dot", |_, x| x[0].reshape([12])?.dot(&x[1].reshape([12])?)),
+    ("addmm", |_, x| x[2].narrow(0, 0, 3)?.addmm(&x[0], &x[1].t()?, 0.5, 2.0)),
+    ("layer_norm", |_, x| x[0].layer_norm(Some(&x[2]), Some(&x[2]), 1e-5)),
+    ("mse_loss", |_, x| x[0].mse_loss(&x[1])),
+    ("attention", |_, x| {
+        let [q, k] = [&x[0], &x[1]].map(|t| t.reshape([1, 1, 3, 4]));
+        q?.attention(k.as_ref().map_err(Clone::clone)?, k.as_ref().map_err(Clone::clone)?, false)
+    }),
+    ("embedding", |g, x| x[0].embedding(&g.constant(&[2_i32, 0, 2], [3])?)?.mul(&x[1])),
+    ("cross_entropy", |g, x| x[0].cross_entropy(&g.constant(&[2_i32, 0, 3], [3])?)),
+];
+
+/// Functions that choose: of values a tenth and more apart.
+const CHOICES: &[(&str, Record)] = &[
+    ("max", |_, x| x[0].max(&[1], false)),
+    ("min", |_, x| x[0].min(&[0], false)),
+    ("sort", |_, x| x[0].sort(1, true).map(|y| y.0)),
+    ("topk", |_, x| x[0].topk(2, 0, false).map(|y| y.0)),
+    ("median", |_, x| x[0].median(1, true)),
+    ("maximum", |_, x| x[0].maximum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
+    ("minimum", |_, x| x[0].minimum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
+];
+
+/// The square, whose gradient is wrong by a factor or right.
+#[derive(Debug)]
+struct Square {
+    factor: f32,
+}
+
+impl Op for Square {
+    fn name(&self) -> &'static str {
+        "square"
+    }
+    fn output_types(&self, inputs: &[&remat::dtype::TensorType]) -> Result<Vec<remat::dtype::TensorType>> {
+        Ok(vec![inputs[0].clone()])
+    }
+    fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(call.grad()?.mul(&call.inputs[0])?.mul_scalar(self.factor)?)])
+    }
+    fn lowering(&self) -> Lowering<'_> {
+        Lowering::Elementwise(self)
+    }
+}
+
+impl ElementwiseOp for Square {
+    fn expression(&self, call: &ElementCall<'_>) -> String {
+        format!("{0} * {0}", call.operands[0])
+    }
+}
+
+fn gpu() -> Gpu {
+    Gpu::test_builder().build_blocking().unwrap()
+}
+
+#[test]
+fn the_librarys_own_gradients_and_a_wrong_one() {
+    let gpu = gpu();
+    let noise = || Sample::noise([3, 4], 1);
+    let apart: Vec<f32> = [7, 2, 11, 4, 0, 9, 5, 1, 10, 3, 8, 6].iter().map(|&v| v as f32 * 0.2 - 1.0).collect();
+    let groups: [(&[(&str, Record)], Vec<Sample>); 4] = [
+        (UNARY, vec![noise()]),
+        (POSITIVE, vec![Sample::uniform([3, 4], 0.5, 2.0, 2)]),
+        (SEVERAL, vec![noise(), Sample::noise([3, 4], 3), Sample::noise([4], 4)]),
+        (CHOICES, vec![Sample::new([3, 4], apart)]),
+    ];
+    let mut wrong = Vec::new();
+    for (table, samples) in groups {
+        let elements: usize = samples.len() * 12 - if samples.len() > 1 { 8 } else { 0 };
+        for (name, record) in table {
+            match GradCheck::new(name).check_blocking(&gpu, &samples, record) {
+                Ok(report) => assert_eq!(report.elements, elements, "{name}"),
+                Err(error) => wrong.push(error.to_string()),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    let square = |factor: f32| {
+        move |g: &Recorder, x: &[Tensor]| Ok(g.record(Shared::new(Square { factor }), &[&x[0]])?.swap_remove(0))
+    };
+    GradCheck::new("square").check_blocking(&gpu, &[noise()], square(2.0)).unwrap();
+    let error = GradCheck::new("square").check_blocking(&gpu, &[noise()], square(2.02)).unwrap_err();
+    let Error::Gradient { ref op, input: 0, element: 0, recorded, difference } = error else { panic!("{error}") };
+    assert_eq!(op, "square");
+    assert!((recorded / difference - 1.01).abs() < 1e-3, "{error}");
+    let short = Sample::new([3], [1.0]);
+    assert!(matches!(
+        GradCheck::new("square").check_blocking(&gpu, &[short], square(2.0)),
+        Err(Error::Data { op: "gradcheck", .. })
+    ));
+}
