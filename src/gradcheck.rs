@@ -176,8 +176,8 @@ impl GradCheck {
                 // 8 * 2h - 4h = 12 h.
                 let expected = difference / width;
                 let away = (f64::from(found) - expected).abs();
-                // NaN is no small difference.
-                if !(away <= self.tolerance * (expected.abs() + largest)) {
+                // A difference that is NaN is not small.
+                if away.is_nan() || away > self.tolerance * (expected.abs() + largest) {
                     return Err(Error::Gradient {
                         op: self.name.clone(),
                         input,

@@ -8,10 +8,11 @@ use remat::graph::{Recorder, Tensor};
 use remat::ops::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op};
 use remat::shared::Shared;
 
+type Table = &'static [(&'static str, Record)];
 type Record = fn(&Recorder, &[Tensor]) -> Result<Tensor>;
 
 /// Functions of one tensor of noise, of size 0.25 to 1.
-const UNARY: &[(&str, Record)] = &[
+const UNARY: Table = &[
     ("neg", |_, x| x[0].neg()),
     ("abs", |_, x| x[0].abs()),
     ("exp", |_, x| x[0].exp()),
@@ -78,7 +79,7 @@ const UNARY: &[(&str, Record)] = &[
 ];
 
 /// Functions of one positive tensor.
-const POSITIVE: &[(&str, Record)] = &[
+const POSITIVE: Table = &[
     ("ln", |_, x| x[0].ln()),
     ("log2", |_, x| x[0].log2()),
     ("log10", |_, x| x[0].log10()),
@@ -90,7 +91,7 @@ const POSITIVE: &[(&str, Record)] = &[
 ];
 
 /// Functions of x `[3, 4]`, y `[3, 4]` and w `[4]`.
-const SEVERAL: &[(&str, Record)] = &[
+const SEVERAL: Table = &[
     ("add", |_, x| x[0].add(&x[2])),
     ("sub", |_, x| x[0].sub(&x[2])),
     ("mul", |_, x| x[0].mul(&x[2])),
@@ -120,7 +121,7 @@ const SEVERAL: &[(&str, Record)] = &[
 ];
 
 /// Functions that choose: of values a tenth and more apart.
-const CHOICES: &[(&str, Record)] = &[
+const CHOICES: Table = &[
     ("max", |_, x| x[0].max(&[1], false)),
     ("min", |_, x| x[0].min(&[0], false)),
     ("sort", |_, x| x[0].sort(1, true).map(|y| y.0)),
@@ -166,7 +167,7 @@ fn the_librarys_own_gradients_and_a_wrong_one() {
     let gpu = gpu();
     let noise = || Sample::noise([3, 4], 1);
     let apart: Vec<f32> = [7, 2, 11, 4, 0, 9, 5, 1, 10, 3, 8, 6].iter().map(|&v| v as f32 * 0.2 - 1.0).collect();
-    let groups: [(&[(&str, Record)], Vec<Sample>); 4] = [
+    let groups: [(Table, Vec<Sample>); 4] = [
         (UNARY, vec![noise()]),
         (POSITIVE, vec![Sample::uniform([3, 4], 0.5, 2.0, 2)]),
         (SEVERAL, vec![noise(), Sample::noise([3, 4], 3), Sample::noise([4], 4)]),

@@ -97,15 +97,15 @@ fn random_numbers_are_the_hosts() {
         Ok(vec![g.rand_normal([n])?, g.permutation(n)?, g.rand_int([n], -5, 12)?, g.rand_int([n], i32::MIN, i32::MAX)?])
     });
     let mut moments = [0.0; 2];
-    for i in 0..n {
-        let found = f64::from(f32::from_bits(out[0][i]));
+    for (i, &word) in out[0].iter().enumerate() {
+        let found = f64::from(f32::from_bits(word));
         let expected = random_normal(i as u32, 0, 4, 9);
         assert!((found - expected).abs() < 1e-5, "{i}: {found}, expected {expected}");
         moments[0] += found / n as f64;
         moments[1] += found * found / n as f64;
         let bits = |stream| u64::from(random_bits(i as u32, stream, 4, 9));
-        assert_eq!(out[2][i] as i32, -5 + (bits(2) * 17 >> 32) as i32);
-        assert_eq!(out[3][i] as i32, i32::MIN.wrapping_add((bits(3) * u64::from(u32::MAX) >> 32) as i32));
+        assert_eq!(out[2][i] as i32, -5 + ((bits(2) * 17) >> 32) as i32);
+        assert_eq!(out[3][i] as i32, i32::MIN.wrapping_add(((bits(3) * u64::from(u32::MAX)) >> 32) as i32));
     }
     assert!(moments[0].abs() < 0.03 && (moments[1] - 1.0).abs() < 0.05, "{moments:?}");
     let mut places: Vec<u32> = (0..n as u32).collect();
