@@ -3,6 +3,7 @@
 
 mod common;
 mod ops_kernels {
+    mod arrange;
     mod copies;
     pub(crate) mod harness;
     mod reduce;

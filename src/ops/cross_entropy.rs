@@ -307,6 +307,29 @@ impl Tensor {
         }
     }
 
+    /// Fails unless these are logits `[N, V]`, the targets fit and so does the smoothing.
+    fn check_classes(&self, op: &'static str, targets: &Self, smoothing: f32) -> Result<()> {
+        self.expect_float(op, 0)?;
+        if !matches!(targets.dtype(), DType::I32 | DType::U32) {
+            return Err(Error::DType { op, operand: 1, found: targets.dtype(), expected: "i32 or u32" });
+        }
+        let fits = self.rank() == 2 && targets.dims() == [self.dims()[0]] && self.dims()[1] > 0;
+        if !fits {
+            let shapes = vec![self.shape().clone(), targets.shape().clone()];
+            let detail = "expected logits [N, V] with V > 0 and targets [N]".into();
+            return Err(Error::Shape { op, shapes, detail });
+        }
+        if !(0.0..=1.0).contains(&smoothing) {
+            return Err(Error::Argument {
+                op,
+                argument: "label_smoothing",
+                value: smoothing.to_string(),
+                detail: "it must be between 0 and 1".into(),
+            });
+        }
+        Ok(())
+    }
+
     /// The mean cross-entropy of the rows of these logits `[N, V]` with the
     /// classes `targets [N]`; [`Tensor::cross_entropy_with`] with default options.
     ///
@@ -329,30 +352,53 @@ impl Tensor {
     /// targets that are not integers, [`Error::Argument`] for a label smoothing
     /// outside 0..=1.
     pub fn cross_entropy_with(&self, targets: &Self, options: CrossEntropyOptions) -> Result<Self> {
-        const OP: &str = "cross_entropy";
-        self.expect_float(OP, 0)?;
-        if !matches!(targets.dtype(), DType::I32 | DType::U32) {
-            return Err(Error::DType { op: OP, operand: 1, found: targets.dtype(), expected: "i32 or u32" });
-        }
-        let fits = self.rank() == 2 && targets.dims() == [self.dims()[0]] && self.dims()[1] > 0;
-        if !fits {
-            let shapes = vec![self.shape().clone(), targets.shape().clone()];
-            let detail = "expected logits [N, V] with V > 0 and targets [N]".into();
-            return Err(Error::Shape { op: OP, shapes, detail });
-        }
         let smoothing = options.label_smoothing;
-        if !(0.0..=1.0).contains(&smoothing) {
-            return Err(Error::Argument {
-                op: OP,
-                argument: "label_smoothing",
-                value: smoothing.to_string(),
-                detail: "it must be between 0 and 1".into(),
-            });
-        }
+        self.check_classes("cross_entropy", targets, smoothing)?;
         let loss = self.apply_with(CrossEntropy { ignore: options.ignore_index, smoothing }, &[targets])?;
         match (options.reduction, options.ignore_index) {
             (Reduction::Mean, Some(ignore)) => loss.sum_all()?.div(&targets.apply(Counted { ignore })?.sum_all()?),
             (reduction, _) => loss.reduced(reduction),
+        }
+    }
+
+    /// [`Tensor::cross_entropy_with`] where class `c` counts `weights[c]` times
+    /// (`weights [V]`, `f32`): PyTorch's `weight`. With `w` the weight of the target,
+    /// a row's loss is `(1 - s) w (lse - x[target]) + s / V sum_c weights[c] (lse - x[c])`;
+    /// the mean divides by the sum of `w` over the rows that are not ignored.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy_with`], and [`Error::Shape`] unless `weights` is `[V]`.
+    pub fn cross_entropy_weighted(&self, targets: &Self, weights: &Self, options: CrossEntropyOptions) -> Result<Self> {
+        const OP: &str = "cross_entropy_weighted";
+        weights.expect_float(OP, 2)?;
+        self.check_classes(OP, targets, options.label_smoothing)?;
+        let classes = self.dims()[1];
+        if weights.dims() != [classes] {
+            let shapes = vec![self.shape().clone(), weights.shape().clone()];
+            return Err(Error::Shape { op: OP, shapes, detail: "the weights must be [V], one per class".into() });
+        }
+        let op = CrossEntropy { ignore: options.ignore_index, smoothing: 0.0 };
+        let outputs = self.recorder().record(crate::shared::Shared::new(op), &[self, targets])?;
+        let [loss, lse] = &outputs[..] else {
+            return Err(Error::NoGradient { op: OP, detail: "cross_entropy has two outputs".into() });
+        };
+        let mut ids = targets.to_i32()?;
+        let ignored = options.ignore_index.map(|ignore| ids.eq_scalar(ignore)).transpose()?;
+        if let Some(ignored) = &ignored {
+            ids = ids.masked_fill(ignored, 0)?;
+        }
+        let drop = |t: Self| ignored.as_ref().map_or(Ok(t.clone()), |ignored| t.masked_fill(ignored, 0.0));
+        let of_target = drop(weights.reshape([classes, 1])?.embedding(&ids)?.flatten(0, 1)?)?;
+        let mut loss = loss.mul(&of_target)?;
+        let smoothing = options.label_smoothing;
+        if smoothing > 0.0 {
+            // sum_c weights[c] (lse - x[c]), without a value per class.
+            let spread = lse.mul(&weights.sum_all()?)?.sub(&self.matmul(weights)?)?;
+            loss = loss.mul_scalar(1.0 - smoothing)?.add(&drop(spread.mul_scalar(smoothing / classes as f32)?)?)?;
+        }
+        match options.reduction {
+            Reduction::Mean => loss.sum_all()?.div(&of_target.sum_all()?),
+            reduction => loss.reduced(reduction),
         }
     }
 

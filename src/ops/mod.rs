@@ -5,6 +5,7 @@
 //! [`Tensor`] that record it. Users write ops of their own with the same traits.
 
 mod activation;
+mod arrange;
 mod assign;
 mod attention;
 mod binary;
@@ -44,6 +45,7 @@ mod sort;
 mod split;
 mod unary;
 
+pub use arrange::PadMode;
 pub use attention::AttentionOptions;
 pub use binary::Scalar;
 pub use conv::Conv2dOptions;
