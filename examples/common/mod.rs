@@ -4,6 +4,7 @@
 pub(crate) mod measure;
 pub(crate) mod picture;
 pub(crate) mod text;
+pub(crate) mod vision;
 pub(crate) mod workload;
 
 /// What an example returns: any error, printed by `main`.

@@ -10,12 +10,16 @@ mod gpt;
 mod layers;
 mod mlp;
 mod norm;
+mod resnet;
+mod unet;
 
 pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use gpt::{Activation, Gpt, GptConfig, TransformerBlock};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear};
 pub use mlp::{Mlp, MlpBlock};
 pub use norm::{BatchNorm2d, GroupNorm, RmsNorm};
+pub use resnet::{ResNet, ResNetConfig, ResidualBlock};
+pub use unet::{DoubleConv, UNet};
 
 use crate::error::Result;
 use crate::graph::Tensor;
