@@ -2,13 +2,11 @@
 //! `cnn` run of `tests/reference/training.json` with its running statistics.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
 #[path = "common/engine.rs"]
 mod engine;
-#[path = "common/models.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod models;
 
-use models::{Reference, excess, noise, policies, shared_gpu};
+use common::models::{Reference, excess, noise, policies, shared_gpu};
 use remat::dtype::Shape;
 use remat::error::Result;
 use remat::graph::{Recorder, Tensor};
