@@ -22,7 +22,7 @@ use remat::params::Params;
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Training steps.
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 150)]
     steps: u32,
     /// Images of the batch.
     #[arg(long, default_value_t = 64)]

@@ -219,6 +219,10 @@ fn wrong_convolutions_and_windows_are_typed_errors() {
     assert!(x.adaptive_avg_pool2d([0, 1]).is_err());
     assert!(x.pixel_shuffle(3).is_err());
     assert!(x.group_norm(3, None, None, 1e-5).is_err());
+    let norm = BatchNorm2d::new(&Params::offline(0), "bn", 4).unwrap();
+    let single = recorder.input::<f32>("single", [1, 4, 1, 1]).unwrap();
+    let error = norm.forward(&single).unwrap_err().to_string();
+    assert!(error.contains("batch_norm") && error.contains("[1, 4, 1, 1]"), "{error}");
     // Nothing to compute is legal.
     let none = recorder.input::<f32>("none", [0, 4, 5, 5]).unwrap();
     assert_eq!(none.conv2d(&w([2, 4, 3, 3]), None, with(1, 1)).unwrap().dims(), [0, 2, 3, 3]);

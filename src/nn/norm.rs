@@ -2,7 +2,7 @@
 
 use super::{Module, dotted};
 use crate::dtype::{DType, TensorType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fuse::program::Category;
 use crate::graph::Tensor;
 use crate::params::{Init, Param, Params};
@@ -134,6 +134,13 @@ impl Module for BatchNorm2d {
         let (y, batch_mean, batch_var) = x.batch_norm_train(Some(&weight), Some(&bias), self.eps)?;
         let channels = self.weight.ty().shape.element_count();
         let count = x.element_count() as f64 / channels.max(1) as f64;
+        if count <= 1.0 {
+            return Err(Error::Shape {
+                op: "batch_norm",
+                shapes: vec![x.shape().clone()],
+                detail: "training needs more than one value per channel, or the running variance has no meaning".into(),
+            });
+        }
         let unbiased = (count / (count - 1.0)) as f32;
         let keep = 1.0 - self.momentum;
         let moved = |running: &Tensor, batch: &Tensor, scale: f32| {
