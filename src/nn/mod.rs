@@ -5,17 +5,21 @@
 //! them. Initialisation follows PyTorch's defaults, from the seed of the
 //! `Params` and the parameter's name.
 
+mod attention;
 mod conv;
 mod gpt;
 mod layers;
+mod llama;
 mod mlp;
 mod norm;
 mod resnet;
 mod unet;
 
+pub use attention::{AttentionConfig, MultiHeadAttention};
 pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use gpt::{Activation, Gpt, GptConfig, TransformerBlock};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear};
+pub use llama::{Llama, LlamaConfig, SwiGlu};
 pub use mlp::{Mlp, MlpBlock};
 pub use norm::{BatchNorm2d, GroupNorm, RmsNorm};
 pub use resnet::{ResNet, ResNetConfig, ResidualBlock};
