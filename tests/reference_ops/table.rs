@@ -8,9 +8,6 @@ use serde_json::Value;
 /// Records a case's op: recorder, inputs and attributes in, outputs out.
 pub(crate) type Record = fn(&Recorder, &[Tensor], &Value) -> Result<Vec<Tensor>>;
 
-/// Cases of an op in the table that it does not do yet.
-pub(crate) const NOT_YET: &[&str] = &[];
-
 /// Op name and recording. Keep a family together and add at its end.
 pub(crate) const TABLE: &[(&str, Record)] = &[
     // Functions of one number.

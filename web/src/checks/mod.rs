@@ -2,6 +2,7 @@
 
 mod device;
 mod errors;
+mod ops;
 mod running;
 mod training;
 
@@ -41,6 +42,7 @@ pub(crate) fn all() -> Vec<Check> {
         check("errors: validation", |_| errors::validation()),
         check("errors: device lost", |_| errors::device_loss()),
         check("no_blocking", |_| running::no_blocking()),
+        check("reference ops", |_| ops::every_case()),
     ];
     let mlp = |index: usize| check(MLPS[index].name, move |_| training::mlp(index));
     all.extend((0..MLPS.len()).map(mlp));
