@@ -85,9 +85,9 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let right = found.iter().zip(&held_out).filter(|(found, (_, digit))| *found == digit).count();
     let text = format!("held-out accuracy {:.2}% of {count} images", 100.0 * right as f64 / count as f64);
     if arguments.json {
-        eprintln!("{text}")
+        eprintln!("{text}");
     } else {
-        println!("{text}")
+        println!("{text}");
     }
     Ok(())
 }

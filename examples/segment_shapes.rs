@@ -102,9 +102,9 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let text =
         format!("intersection over union {:.4} on {count} unseen images", f64::from(both) / f64::from(either.max(1)));
     if arguments.json {
-        eprintln!("{text}")
+        eprintln!("{text}");
     } else {
-        println!("{text}")
+        println!("{text}");
     }
     Ok(())
 }

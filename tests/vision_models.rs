@@ -1,13 +1,11 @@
 //! ResNet and U-Net: shapes, names, equal bits and state under every policy, training.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
 #[path = "common/engine.rs"]
 mod engine;
-#[path = "common/models.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod models;
 
-use models::{noise, policies, shared_gpu};
+use common::models::{noise, policies, shared_gpu};
 use remat::graph::Recorder;
 use remat::nn::{Module, ResNet, ResNetConfig, ResidualBlock, UNet};
 use remat::optim::{Optimizer, Sgd, SgdConfig};
@@ -74,7 +72,7 @@ fn models_train_with_equal_bits_and_running_statistics_under_every_policy() {
         let mut losses = Vec::new();
         for _ in 0..6 {
             let inputs = remat::inputs! { "x" => &images, "y" => &classes, "target" => &target, "lr" => 0.05 };
-            losses.push(step.run_blocking(&inputs).unwrap().item_blocking::<f32>().unwrap());
+            losses.push(step.run_blocking(inputs).unwrap().item_blocking::<f32>().unwrap());
         }
         assert!(losses[5] < 0.9 * losses[0], "{policy}: {losses:?}");
         let mut state = Vec::new();
