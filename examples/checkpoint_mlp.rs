@@ -82,7 +82,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         inputs
     };
     let policies = match &arguments.policy {
-        Some(policy) => vec![*policy],
+        Some(policy) => vec![policy.clone()],
         None => ["none", "segments", "every:2", "sqrt", "budget:50%"]
             .iter()
             .map(|text| text.parse())

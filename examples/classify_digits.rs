@@ -64,7 +64,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         }
         (x, Target::Classes(y))
     };
-    let measured = train(&gpu, arguments.policy, arguments.steps, arguments.lr, &batch, |g| {
+    let measured = train(&gpu, arguments.policy.clone(), arguments.steps, arguments.lr, &batch, |g| {
         let x = g.input::<f32>("x", [rows, 1, DIGIT, DIGIT])?;
         let loss = model.forward(&x)?.cross_entropy(&g.input::<i32>("y", [rows])?)?;
         let gradients = sgd.minimize(&loss)?;

@@ -91,7 +91,7 @@ async fn learn(
     corpus: &Corpus,
     record: &dyn Fn(&Recorder) -> remat::Result<(remat::graph::Tensor, remat::graph::Tensor)>,
 ) -> Outcome<()> {
-    let step = gpu.step(arguments.policy, record).await?;
+    let step = gpu.step(arguments.policy.clone(), record).await?;
     let memory = megabytes(step.measured_peak_bytes());
     let bar = ProgressBar::new(u64::from(arguments.steps));
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta} left")?);

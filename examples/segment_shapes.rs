@@ -76,7 +76,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
         let (x, y) = images(first.wrapping_add(step.wrapping_mul(arguments.batch as u32)), arguments.batch);
         (x, Target::Pixels(y))
     };
-    let measured = train(&gpu, arguments.policy, arguments.steps, arguments.lr, &batch, |g| {
+    let measured = train(&gpu, arguments.policy.clone(), arguments.steps, arguments.lr, &batch, |g| {
         let x = g.input::<f32>("x", shape)?;
         let loss = model.forward(&x)?.bce_with_logits(&g.input::<f32>("y", shape)?, None, Reduction::Mean)?;
         let gradients = sgd.minimize(&loss)?;

@@ -81,7 +81,7 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let optimizer = AdamW::new(&params, optimizer_settings())?;
     let (rows, context) = (arguments.batch, arguments.context);
     let start = Instant::now();
-    let step = match gpu.step(arguments.policy, |g| train(g, &model, &optimizer, rows, context)).await {
+    let step = match gpu.step(arguments.policy.clone(), |g| train(g, &model, &optimizer, rows, context)).await {
         Err(remat::Error::BudgetTooSmall { budget_bytes, least_budget_bytes }) if arguments.json => {
             let policy = arguments.policy.to_string();
             let refusal = Refusal { policy, refused: true, least_budget_bytes, budget_bytes };

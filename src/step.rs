@@ -6,7 +6,7 @@ use crate::fuse::program::Program;
 use crate::gpu::{Executable, Gpu, InputData, Output};
 use crate::graph::{Recorder, Tensor, TensorTree};
 use crate::params::Params;
-use crate::plan::{Plan, plan};
+use crate::plan::{ParetoPoint, Plan, plan};
 use crate::profile::DeviceProfile;
 use crate::shared::Shared;
 
@@ -56,6 +56,14 @@ impl<O: TensorTree> RecordedStep<O> {
     #[must_use]
     pub fn program(&self) -> &Shared<Program> {
         &self.program
+    }
+
+    /// Peak against estimated time of at most `points` plans: see [`crate::plan::pareto`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Limit`], [`crate::Error::PlanCheck`].
+    pub fn pareto(&self, points: usize) -> Result<Vec<ParetoPoint>> {
+        crate::plan::pareto(&self.program, &self.profile, points)
     }
 
     /// Plans under a policy.

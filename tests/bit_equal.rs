@@ -50,10 +50,10 @@ fn all_policies(gpu: &Gpu, kind: Kind, show: bool) -> Vec<Policy> {
     let replayed = |plan: remat::Result<remat::plan::Plan>| plan.unwrap().replayed_passes;
     let (all, counts): (Vec<Policy>, Vec<u32>) = if show {
         let recorded = RecordedStep::new(profile, |g| net.train_and_show(g, &optimizer)).unwrap();
-        policies(&recorded).into_iter().map(|p| (p, replayed(recorded.plan(&p)))).unzip()
+        policies(&recorded).into_iter().map(|p| (p.clone(), replayed(recorded.plan(&p)))).unzip()
     } else {
         let recorded = RecordedStep::new(profile, |g| net.train(g, &optimizer)).unwrap();
-        policies(&recorded).into_iter().map(|p| (p, replayed(recorded.plan(&p)))).unzip()
+        policies(&recorded).into_iter().map(|p| (p.clone(), replayed(recorded.plan(&p)))).unzip()
     };
     for (policy, replayed) in all.iter().zip(&counts) {
         // A budget replays only where that lowers the peak.
@@ -83,8 +83,10 @@ fn fingerprints(kind: Kind) {
     for model_seed in [1, 2] {
         let (_params, net, optimizer) = model(&gpu, kind, model_seed);
         // Learning rate 0: every run sees the same parameters.
-        let steps: Vec<_> =
-            policies.iter().map(|&policy| gpu.step_blocking(policy, |g| net.train(g, &optimizer)).unwrap()).collect();
+        let steps: Vec<_> = policies
+            .iter()
+            .map(|policy| gpu.step_blocking(policy.clone(), |g| net.train(g, &optimizer)).unwrap())
+            .collect();
         let mut losses = BTreeSet::new();
         for seed in [0, 1, 77] {
             let results: Vec<(u32, Vec<u32>)> = steps
@@ -125,7 +127,7 @@ fn gradients(kind: Kind) {
     for policy in all_policies(&gpu, kind, true) {
         let (params, net, optimizer) = model(&gpu, kind, 3);
         let names = params.names();
-        let step = gpu.step_blocking(policy, |g| net.train_and_show(g, &optimizer)).unwrap();
+        let step = gpu.step_blocking(policy.clone(), |g| net.train_and_show(g, &optimizer)).unwrap();
         let (_, _, gradients) = run(&step, &net, 4, 1e-3, 5);
         let bits: Vec<Vec<u32>> =
             gradients.iter().map(|g| g.read_blocking::<f32>().unwrap().iter().map(|v| v.to_bits()).collect()).collect();
@@ -160,7 +162,7 @@ fn fifty_steps(kind: Kind) {
     for policy in all_policies(&gpu, kind, false) {
         let (params, net, optimizer) = model(&gpu, kind, 11);
         let initial = params.read_all_blocking().unwrap();
-        let step = gpu.step_blocking(policy, |g| net.train(g, &optimizer)).unwrap();
+        let step = gpu.step_blocking(policy.clone(), |g| net.train(g, &optimizer)).unwrap();
         let losses: Vec<u32> = (0..50)
             .map(|index| {
                 let (loss, _) = run(&step, &net, index, 3e-3, 13);

@@ -187,13 +187,18 @@ fn perform(r: &Recorder, params: &Params, act: &Act, values: &mut Values) {
 }
 
 fn policy(case: &Case) -> Policy {
-    match case.policy % 8 {
+    match case.policy % 13 {
         0 => Policy::None,
         1 | 2 => Policy::Segments,
         3 => Policy::Every(case.amount as usize % 4),
         4 => Policy::Sqrt,
         5 => Policy::Budget(ByteSize::new(u64::from(case.amount % 100_000))),
         6 => Policy::Budget(ByteSize::new(0)),
+        7 => Policy::Revolve(case.amount as usize % 4),
+        8 => Policy::Selective,
+        9 => Policy::Nothing,
+        10 => Policy::LeastMemory,
+        11 => Policy::Kinds(vec!["matmul".into()]),
         _ => Policy::BudgetFraction(f64::from(case.amount % 120) / 100.0),
     }
 }

@@ -166,7 +166,7 @@ fn measured_planned_living_and_allocated_bytes_agree_under_every_policy() {
             assert_eq!(gpu.memory().total.reserved_bytes, 0, "nothing is left of the step before");
             // The only state and the only step of this device.
             let (params, net, optimizer) = on_device(&gpu, text);
-            let step = gpu.step_blocking(policy, |g| net.train(g, &optimizer)).unwrap();
+            let step = gpu.step_blocking(policy.clone(), |g| net.train(g, &optimizer)).unwrap();
             for index in 0..3 {
                 run(&step, &net, index);
             }

@@ -145,7 +145,7 @@ fn follows_pytorch(run: Run) {
     let expected = reference.numbers(run.name(), "losses");
     assert!(expected.len() >= 10);
     for policy in policies(&recorded) {
-        let trained = train(&gpu, &reference, run, policy);
+        let trained = train(&gpu, &reference, run, policy.clone());
         let worst = expected.iter().zip(&trained.losses).map(|(e, f)| (f64::from(*f) / e - 1.0).abs());
         let worst = worst.fold(0.0, |m: f64, v| if v.is_nan() { v } else { m.max(v) });
         let (rtol, atol) = run.gradient_tolerance();

@@ -63,7 +63,7 @@ fn cnn_follows_pytorch_under_every_policy_running_statistics_too() {
         let initial = reference.under("cnn/init/");
         let states = initial.iter().map(|(name, (shape, values))| (name.as_str(), Shape(shape.clone()), &values[..]));
         params.load_blocking(states).unwrap();
-        let step = gpu.step_blocking(policy, |g| cnn.train(g, &sgd)).unwrap();
+        let step = gpu.step_blocking(policy.clone(), |g| cnn.train(g, &sgd)).unwrap();
         let mut losses = Vec::new();
         for index in 0..expected.len() {
             let x: Vec<f32> = reference.tensor(&format!("cnn/x{index}"));

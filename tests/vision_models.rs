@@ -68,7 +68,7 @@ fn models_train_with_equal_bits_and_running_statistics_under_every_policy() {
     for policy in policies(&recorded) {
         let params = Params::new(&gpu, 0);
         let sgd = Sgd::new(&params, settings).unwrap();
-        let step = gpu.step_blocking(policy, |g| record(&params, g, &sgd)).unwrap();
+        let step = gpu.step_blocking(policy.clone(), |g| record(&params, g, &sgd)).unwrap();
         let mut losses = Vec::new();
         for _ in 0..6 {
             let inputs = remat::inputs! { "x" => &images, "y" => &classes, "target" => &target, "lr" => 0.05 };

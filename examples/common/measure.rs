@@ -96,7 +96,7 @@ pub(crate) async fn compare(
     let mut running: Vec<(usize, TrainStep, Vec<f64>)> = Vec::new();
     for (index, policy) in policies.iter().enumerate() {
         if matches!(results[index], Measured::Kept(_)) {
-            running.push((index, gpu.step(*policy, record).await?, Vec::new()));
+            running.push((index, gpu.step(policy.clone(), record).await?, Vec::new()));
         }
     }
     for round in 0..steps {
@@ -129,7 +129,7 @@ async fn alone(
     record: &dyn Fn(&Recorder) -> remat::Result<(Tensor, Tensor)>,
 ) -> Outcome<Measured> {
     let start = Instant::now();
-    let step = match gpu.step(*policy, record).await {
+    let step = match gpu.step(policy.clone(), record).await {
         Ok(step) => step,
         Err(remat::Error::BudgetTooSmall { budget_bytes, least_budget_bytes }) => {
             return Ok(Measured::Refused(Refusal {

@@ -78,7 +78,7 @@ pub(crate) async fn train(
     record: impl FnOnce(&Recorder) -> remat::Result<(Tensor, Tensor)>,
 ) -> Outcome<Measured> {
     let start = Instant::now();
-    let step = match gpu.step(policy, record).await {
+    let step = match gpu.step(policy.clone(), record).await {
         Err(remat::Error::BudgetTooSmall { budget_bytes, least_budget_bytes }) => {
             let policy = policy.to_string();
             return Ok(Measured::Refused(Refusal { policy, refused: true, least_budget_bytes, budget_bytes }));

@@ -3,23 +3,28 @@
 //! The list depends on the program alone, never on a budget: so a larger
 //! budget can only choose from more of the same.
 
-use crate::checkpoint::Decision;
 use crate::checkpoint::facts::{Facts, NONE};
 use crate::checkpoint::paths::{Paths, even_groups};
 use crate::checkpoint::policy::{Policy, ceil_sqrt};
+use crate::checkpoint::{Decision, select};
 use crate::error::{Error, Result};
 use crate::fuse::program::{Operand, Phase, Program};
 
 /// The decision of a policy that needs no search.
 ///
 /// # Errors
-/// [`Error::Policy`] for segment policies on a recording without segments.
-pub(crate) fn fixed(program: &Program, policy: &Policy) -> Result<Option<Decision>> {
+/// [`Error::Policy`] for segment policies on a recording without segments, and
+/// for kinds and names that the recording does not have.
+pub(crate) fn fixed(facts: &Facts<'_>, policy: &Policy) -> Result<Option<Decision>> {
+    let program = facts.program;
     let outermost = outermost_segments(program);
     let groups = match policy {
         Policy::None => return Ok(Some(Decision::of_paths(Paths::flat(program)))),
-        Policy::Budget(_) | Policy::BudgetFraction(_) => return Ok(None),
-        Policy::Segments => (0..outermost).collect(),
+        Policy::Budget(_) | Policy::BudgetFraction(_) | Policy::LeastMemory => return Ok(None),
+        Policy::Nothing | Policy::Kinds(_) | Policy::Only(_) | Policy::AllBut(_) | Policy::Selective => {
+            return select::decision(facts, policy).map(Some);
+        }
+        Policy::Segments | Policy::Revolve(_) => (0..outermost).collect(),
         Policy::Every(n) => (0..outermost).map(|i| i / n.max(&1)).collect(),
         Policy::Sqrt => even_groups(outermost, ceil_sqrt(outermost).max(1))?,
     };
@@ -29,6 +34,9 @@ pub(crate) fn fixed(program: &Program, policy: &Policy) -> Result<Option<Decisio
             detail: "this recording has no segments; wrap parts of the model in `checkpoint`, or give a budget"
                 .to_owned(),
         });
+    }
+    if let Policy::Revolve(slots) = policy {
+        return Ok(Some(Decision::of_paths(Paths::revolve(program, *slots))));
     }
     Ok(Some(Decision::of_paths(Paths::of_groups(program, &all(&groups), true))))
 }

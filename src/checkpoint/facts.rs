@@ -1,7 +1,7 @@
 //! What every decision about one program needs to know of it, gathered once.
 
 use crate::error::{Error, Result};
-use crate::fuse::program::{Operand, Pass, Phase, Program, StorageKind};
+use crate::fuse::program::{Mark, Operand, Pass, Phase, Program, StorageKind};
 use crate::profile::{DeviceProfile, Rates};
 
 /// No pass, no instance, no position.
@@ -32,6 +32,9 @@ pub(crate) struct Facts<'p> {
     pub(crate) late: Vec<bool>,
     /// Storages that a run hands back.
     pub(crate) handed_back: Vec<bool>,
+    /// The user's wish for each storage: its own, or that of the innermost
+    /// marked segment around its producer.
+    pub(crate) marks: Vec<Option<Mark>>,
     /// The one instance of a storage that no pass makes, or `NONE`.
     pub(crate) external: Vec<u32>,
     /// Storages that no pass makes, in order: instance `i` is a life of `externals[i]`.
@@ -75,6 +78,7 @@ impl<'p> Facts<'p> {
             wanted,
             late,
             handed_back,
+            marks: marks(program),
             external,
             externals,
             size,
@@ -96,9 +100,9 @@ impl<'p> Facts<'p> {
         pass != NONE && !self.late[pass as usize] && self.program.passes[pass as usize].phase == Phase::Forward
     }
 
-    /// True if a storage is made by a pass that may run again.
+    /// True if a storage is made by a pass that may run again, and may be dropped.
     pub(crate) fn remakable(&self, storage: usize) -> bool {
-        self.replayable(self.producer[storage])
+        self.marks[storage] != Some(Mark::Save) && self.replayable(self.producer[storage])
     }
 
     fn refuse_overwrites(&self) -> Result<()> {
@@ -146,6 +150,37 @@ fn wanted_passes(program: &Program, handed_back: &[bool]) -> Vec<bool> {
         }
     }
     wanted
+}
+
+/// The wish for each storage. A segment's wish to recompute is for what it alone
+/// reads in the forward pass; what it hands on is for others to decide.
+fn marks(program: &Program) -> Vec<Option<Mark>> {
+    let mut marks: Vec<Option<Mark>> = program.storages.iter().map(|s| s.mark).collect();
+    if program.segments.iter().all(|s| s.mark.is_none()) {
+        return marks;
+    }
+    let marked = |pass: &Pass| {
+        let path = program.segment_path(pass.segment);
+        path.into_iter().rev().find_map(|id| program.segments[id.index()].mark.map(|mark| (id, mark)))
+    };
+    let mut read_outside = vec![false; program.storages.len()];
+    let producers = program.producers();
+    for pass in program.passes.iter().filter(|p| p.phase == Phase::Forward) {
+        let path = program.segment_path(pass.segment);
+        for read in pass.operands.iter().filter_map(|o| o.read()) {
+            let owner = producers[read.index()].and_then(|p| marked(program.pass(p)));
+            read_outside[read.index()] |= owner.is_some_and(|(segment, _)| !path.contains(&segment));
+        }
+    }
+    for pass in program.passes.iter().filter(|p| p.phase == Phase::Forward) {
+        let Some((_, mark)) = marked(pass) else { continue };
+        for made in pass.operands.iter().filter_map(|o| o.made()) {
+            let inside = !read_outside[made.index()];
+            let wish = (mark == Mark::Save || inside).then_some(mark);
+            marks[made.index()] = marks[made.index()].or(wish);
+        }
+    }
+    marks
 }
 
 /// Passes that write state, and whatever reads what such a pass makes.

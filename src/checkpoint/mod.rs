@@ -15,8 +15,11 @@ pub(crate) mod facts;
 pub(crate) mod paths;
 pub mod policy;
 pub(crate) mod replay;
+pub(crate) mod revolve;
 pub(crate) mod search;
+pub(crate) mod select;
 
+pub use crate::fuse::program::Mark;
 pub use policy::{ByteSize, Policy, split_evenly};
 
 use crate::fuse::program::StorageId;
@@ -29,6 +32,8 @@ pub(crate) struct Decision {
     pub(crate) paths: Paths,
     /// Values outside all regions that are dropped and replayed all the same, sorted.
     pub(crate) evicted: Vec<StorageId>,
+    /// Values that are kept although the region they lie in is dropped.
+    pub(crate) kept: Vec<StorageId>,
     /// Which of the planner's orders of passes it is for.
     pub(crate) order: usize,
 }
@@ -36,7 +41,7 @@ pub(crate) struct Decision {
 impl Decision {
     /// A decision by regions alone.
     pub(crate) fn of_paths(paths: Paths) -> Self {
-        Self { paths, evicted: Vec::new(), order: 0 }
+        Self { paths, evicted: Vec::new(), kept: Vec::new(), order: 0 }
     }
 
     /// The same in another order of passes.

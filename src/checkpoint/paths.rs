@@ -2,6 +2,7 @@
 
 use crate::checkpoint::facts::{Facts, NONE};
 use crate::checkpoint::policy::split_evenly;
+use crate::checkpoint::revolve;
 use crate::error::Result;
 use crate::fuse::program::{Phase, Program};
 
@@ -48,6 +49,40 @@ impl Paths {
                     around if nested => paths.add(around),
                     around => around,
                 },
+            };
+            nodes.push(node);
+        }
+        paths.assign(program, &nodes);
+        paths
+    }
+
+    /// Revolve's regions over the outermost segments, with `slots` states held at
+    /// a time, the first one among them. Segments inside others are honoured.
+    pub(crate) fn revolve(program: &Program, slots: usize) -> Self {
+        let outermost = program.segments.iter().filter(|s| s.parent.is_none()).count();
+        let mut paths = Self::flat(program);
+        let mut around = vec![ROOT; outermost];
+        // Parts of the chain yet to be divided: first, end, slots, region around.
+        let mut parts = vec![(0, outermost, slots, ROOT)];
+        while let Some((first, end, slots, region)) = parts.pop() {
+            if end - first < 2 {
+                around[first..end].fill(region);
+                continue;
+            }
+            let at = first + revolve::advance(end - first, slots);
+            parts.push((at, end, slots.saturating_sub(1), region));
+            let left = paths.add(region);
+            parts.push((first, at, slots, left));
+        }
+        let mut nodes: Vec<u32> = Vec::with_capacity(program.segments.len());
+        let mut next = 0;
+        for segment in &program.segments {
+            let node = match segment.parent {
+                None => {
+                    next += 1;
+                    around[next - 1]
+                }
+                Some(parent) => paths.add(nodes[parent.index()]),
             };
             nodes.push(node);
         }

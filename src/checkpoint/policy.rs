@@ -111,36 +111,78 @@ impl FromStr for ByteSize {
 /// Which values may be kept from forward to backward; the others are replayed.
 ///
 /// Results are the same bits under every policy; only memory and time differ.
-/// Printed and read as on the command line: `none`, `segments`, `every:N`,
-/// `sqrt`, `budget:BYTES` (or with KiB, MiB, GiB) and `budget:P%`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// Printed and read as on the command line, in backticks below. A wish given by
+/// [`crate::graph::Tensor::must_save`], [`crate::graph::Tensor::must_recompute`] or
+/// [`crate::graph::Recorder::checkpoint_marked`] outranks every policy.
+///
+/// Policies by kind and name ([`Policy::Nothing`], [`Policy::Kinds`],
+/// [`Policy::Only`]) save values inside segments; on a recording without
+/// segments, among all values of the forward pass. What segments hand on is
+/// saved in either case.
+#[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Keep everything that backward needs; replay nothing.
+    /// `none`: keep everything that backward needs; replay nothing.
     #[default]
     None,
-    /// Drop the interior of every `checkpoint` segment, nested ones as written.
+    /// `segments`: drop the interior of every `checkpoint` segment, nested ones as written.
     Segments,
-    /// Join each N outermost segments, in recorded order, to one.
+    /// `every:N`: join each N outermost segments, in recorded order, to one.
     Every(usize),
-    /// Join the outermost segments to the square root of their number.
+    /// `sqrt`: join the outermost segments to the square root of their number.
     Sqrt,
-    /// Recompute as little as fits into this many bytes in all
+    /// `revolve:N`: over the outermost segments, hold at most N states at a time,
+    /// the first one among them, and re-run as few segments as that allows when
+    /// all take the same time (Griewank and Walther, *Revolve*, 2000).
+    Revolve(usize),
+    /// `nothing`: save no value. With segments the same as `segments`.
+    Nothing,
+    /// `kinds:matmul,conv`: save what passes of these kinds make, recompute the
+    /// rest. A kind is the name of an op or its beginning: `conv` is all convolutions.
+    Kinds(Vec<String>),
+    /// `only:NAME,..`: save the values given these names by
+    /// [`crate::graph::Tensor::named`], recompute the rest.
+    Only(Vec<String>),
+    /// `all-but:NAME,..`: recompute the values given these names, save the rest.
+    AllBut(Vec<String>),
+    /// `selective`: recompute what is cheap for the bytes it takes (element-wise
+    /// functions, masks, norms, softmax, products larger than their operands such
+    /// as the scores of attention), save the rest; segments are not looked at
+    /// (Korthikanti et al., *Reducing activation recomputation*, 2022).
+    Selective,
+    /// `least`: the smallest peak that the planner can reach.
+    LeastMemory,
+    /// `budget:BYTES` (or KiB, MiB, GiB): recompute as little as fits into this many bytes in all
     /// (`planned_peak_bytes`), or refuse, naming the least that would do.
     Budget(ByteSize),
-    /// As [`Policy::Budget`], with the state and this share (0 to 1) of what
+    /// `budget:P%`: as [`Policy::Budget`], with the state and this share (0 to 1) of what
     /// [`Policy::None`] takes besides.
     BudgetFraction(f64),
+}
+
+/// What a policy may be called.
+const KNOWN: &str = "none, segments, every:N, sqrt, revolve:N, nothing, kinds:KIND,.., only:NAME,.., \
+                     all-but:NAME,.., selective, least, budget:BYTES or budget:P%";
+
+fn split(list: &str) -> Vec<String> {
+    list.split(',').map(|item| item.trim().to_owned()).collect()
 }
 
 impl Policy {
     /// Refuses numbers that mean nothing.
     ///
     /// # Errors
-    /// [`Error::Policy`] for `every:0` and for shares outside 0 to 1.
+    /// [`Error::Policy`] for `every:0`, `revolve:0`, empty lists of kinds or names
+    /// and shares outside 0 to 1.
     pub fn validate(&self) -> Result<()> {
         let detail = match self {
             Self::Every(0) => "groups of 0 segments do not exist; use every:1 or more",
+            Self::Revolve(0) => "the first state is held in any case; use revolve:1 or more",
+            Self::Kinds(list) | Self::Only(list) | Self::AllBut(list)
+                if list.is_empty() || list.iter().any(|item| item.is_empty() || item.contains(',')) =>
+            {
+                "expected kinds or names separated by commas, as kinds:matmul,conv"
+            }
             Self::BudgetFraction(share) if !(0.0..=1.0).contains(share) => {
                 "a share is between 0% and 100% of what policy none takes beyond the state"
             }
@@ -157,6 +199,13 @@ impl fmt::Display for Policy {
             Self::Segments => f.write_str("segments"),
             Self::Every(n) => write!(f, "every:{n}"),
             Self::Sqrt => f.write_str("sqrt"),
+            Self::Revolve(n) => write!(f, "revolve:{n}"),
+            Self::Nothing => f.write_str("nothing"),
+            Self::Kinds(kinds) => write!(f, "kinds:{}", kinds.join(",")),
+            Self::Only(names) => write!(f, "only:{}", names.join(",")),
+            Self::AllBut(names) => write!(f, "all-but:{}", names.join(",")),
+            Self::Selective => f.write_str("selective"),
+            Self::LeastMemory => f.write_str("least"),
             Self::Budget(size) => write!(f, "budget:{}", size.bytes()),
             // Rounded to what a person can have meant: 0.07 * 100 is not 7.
             Self::BudgetFraction(share) => write!(f, "budget:{}%", (share * 1e14).round() / 1e12),
@@ -174,15 +223,20 @@ impl FromStr for Policy {
                 "none" => Self::None,
                 "segments" => Self::Segments,
                 "sqrt" => Self::Sqrt,
-                _ => {
-                    return Err(refuse(
-                        "not known; use none, segments, every:N, sqrt, budget:BYTES or budget:P%".to_owned(),
-                    ));
-                }
+                "nothing" => Self::Nothing,
+                "selective" => Self::Selective,
+                "least" => Self::LeastMemory,
+                _ => return Err(refuse(format!("not known; use {KNOWN}"))),
             },
             Some(("every", n)) => {
                 Self::Every(n.parse().map_err(|_| refuse("N in every:N is a whole number from 1 on".to_owned()))?)
             }
+            Some(("revolve", n)) => {
+                Self::Revolve(n.parse().map_err(|_| refuse("N in revolve:N is a whole number from 1 on".to_owned()))?)
+            }
+            Some(("kinds", list)) => Self::Kinds(split(list)),
+            Some(("only", list)) => Self::Only(split(list)),
+            Some(("all-but", list)) => Self::AllBut(split(list)),
             Some(("budget", amount)) => match amount.strip_suffix('%') {
                 Some(percent) => {
                     let percent: f64 = percent
@@ -193,11 +247,7 @@ impl FromStr for Policy {
                 }
                 None => Self::Budget(amount.parse().map_err(|e: Error| refuse(e.to_string()))?),
             },
-            Some(_) => {
-                return Err(refuse(
-                    "not known; use none, segments, every:N, sqrt, budget:BYTES or budget:P%".to_owned(),
-                ));
-            }
+            Some(_) => return Err(refuse(format!("not known; use {KNOWN}"))),
         };
         policy.validate()?;
         Ok(policy)
@@ -249,6 +299,13 @@ mod tests {
             "budget:0%",
             "budget:100%",
             "budget:0",
+            "revolve:3",
+            "nothing",
+            "kinds:matmul,conv",
+            "only:h",
+            "all-but:scores,mask",
+            "selective",
+            "least",
         ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
@@ -278,6 +335,12 @@ mod tests {
             "budget:99999999999999999999",
             "budget:17179869184GiB",
             "segments:2",
+            "revolve:0",
+            "revolve:",
+            "kinds:",
+            "only:a,,b",
+            "all-but",
+            "least:5",
         ] {
             let error = text.parse::<Policy>().unwrap_err();
             assert!(matches!(error, Error::Policy { .. }), "{text}: {error}");

@@ -19,7 +19,7 @@ use crate::checkpoint::Decision;
 use crate::checkpoint::facts::{Facts, NONE};
 use crate::checkpoint::paths::ROOT;
 use crate::error::{Error, Result};
-use crate::fuse::program::{Operand, Phase};
+use crate::fuse::program::{Mark, Operand, Phase};
 
 /// One pass in the order of encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,16 @@ impl Levels {
             if facts.handed_back[storage] || !facts.remakable(storage) {
                 levels.level[storage] = ROOT;
             }
-            levels.dropped[storage] = levels.level[storage] != ROOT;
+        }
+        for storage in &decision.kept {
+            if facts.marks[storage.index()] != Some(Mark::Recompute) {
+                levels.level[storage.index()] = ROOT;
+            }
+        }
+        for storage in 0..count {
+            let marked = facts.marks[storage] == Some(Mark::Recompute) && facts.remakable(storage);
+            let wished = marked && !facts.handed_back[storage];
+            levels.dropped[storage] = wished || levels.level[storage] != ROOT;
         }
         for storage in &decision.evicted {
             let remade = facts.remakable(storage.index()) && !facts.handed_back[storage.index()];

@@ -151,7 +151,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let id = StorageId(self.drafts.storages.len() as u32);
-        self.drafts.storages.push(Storage { name, bytes, kind, category, named });
+        self.drafts.storages.push(Storage { name, bytes, kind, category, named, mark: None });
         Some(id)
     }
 
@@ -196,15 +196,19 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// A name given to a view reaches the storage that it looks at.
+    /// A name or mark given to a view reaches the storage that it looks at.
     fn name_view(&mut self, output: ValueId, placed: &Placed) {
-        if let (Some(name), Some(storage)) = (&self.graph.value(output).name, placed.storage) {
-            let storage = &mut self.drafts.storages[storage.index()];
-            if !storage.named && storage.kind == StorageKind::Transient {
-                storage.name.clone_from(name);
-                storage.named = true;
-            }
+        let value = self.graph.value(output);
+        let Some(storage) = placed.storage.filter(|_| value.is_pinned()) else { return };
+        let storage = &mut self.drafts.storages[storage.index()];
+        if storage.kind != StorageKind::Transient {
+            return;
         }
+        if let Some(name) = value.name.as_ref().filter(|_| !storage.named) {
+            storage.name.clone_from(name);
+        }
+        storage.named = true;
+        storage.mark = storage.mark.or(value.mark);
     }
 
     pub(super) fn placed(&mut self, value: ValueId) -> Result<Placed> {
@@ -253,8 +257,11 @@ impl<'a> Builder<'a> {
         };
         let name = info.name.clone().unwrap_or_else(|| format!("{op}.{}", value.0));
         let ty = info.ty.clone();
-        let named = info.name.is_some();
+        let (named, mark) = (info.is_pinned(), info.mark);
         let storage = self.storage(&ty, StorageKind::Transient, category, name, named);
+        if let Some(storage) = storage {
+            self.drafts.storages[storage.index()].mark = mark;
+        }
         self.placed[value.index()] = Some(Placed { storage, layout: Layout::contiguous(&ty.shape), ty });
         storage
     }
@@ -427,6 +434,7 @@ impl<'a> Builder<'a> {
                     kind: StorageKind::Transient,
                     category: Category::Workspace,
                     named: false,
+                    mark: None,
                 });
                 id
             })

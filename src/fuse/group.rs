@@ -12,7 +12,7 @@
 
 use super::MAX_FUSED_NODES;
 use crate::dtype::{DType, Layout, Shape};
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, NodeId, Value, ValueId};
 use crate::ops::{KernelOp, Lowering};
 use crate::profile::DeviceProfile;
 
@@ -57,7 +57,7 @@ struct Grouping<'a> {
     base: Vec<(ValueId, Layout)>,
     generated: Vec<Option<ValueId>>,
     readers: Vec<Vec<NodeId>>,
-    /// Handed back by the run or named.
+    /// Handed back by the run, named or marked.
     kept: Vec<bool>,
     inline: Vec<bool>,
     groups: Vec<Group>,
@@ -68,7 +68,7 @@ struct Grouping<'a> {
 
 impl<'a> Grouping<'a> {
     fn new(graph: &'a Graph, profile: &DeviceProfile, live: &'a [bool]) -> Self {
-        let mut kept: Vec<bool> = graph.values.iter().map(|v| v.name.is_some()).collect();
+        let mut kept: Vec<bool> = graph.values.iter().map(Value::is_pinned).collect();
         for (_, id) in &graph.outputs {
             kept[id.index()] = true;
         }

@@ -116,6 +116,15 @@ pub enum Phase {
     Update,
 }
 
+/// What every policy does with a value or a segment, whatever it does otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mark {
+    /// Keep from forward to backward what backward needs of it.
+    Save,
+    /// Drop after its last reader of the forward pass and replay.
+    Recompute,
+}
+
 /// A value that lies in memory.
 #[derive(Debug, Clone)]
 pub struct Storage {
@@ -129,6 +138,8 @@ pub struct Storage {
     pub category: Category,
     /// True if the user named it with `named`, or marked it.
     pub named: bool,
+    /// The user's wish for it.
+    pub mark: Option<Mark>,
 }
 
 /// How a pass uses one binding.
@@ -228,6 +239,8 @@ pub struct Segment {
     pub name: String,
     /// The segment around it, if it is nested.
     pub parent: Option<SegmentId>,
+    /// The user's wish for what is made in it.
+    pub mark: Option<Mark>,
 }
 
 /// A named input of a run.

@@ -16,7 +16,7 @@ pub use tensor::Tensor;
 pub use tree::TensorTree;
 
 use crate::dtype::TensorType;
-use crate::fuse::program::{InputInfo, Phase, Segment, SegmentId, StateInfo};
+use crate::fuse::program::{InputInfo, Mark, Phase, Segment, SegmentId, StateInfo};
 use crate::ops::Op;
 use crate::shared::Shared;
 
@@ -70,6 +70,8 @@ pub struct Value {
     pub source: Source,
     /// The name given by [`Tensor::named`], if any.
     pub name: Option<String>,
+    /// The wish given by [`Tensor::must_save`] or [`Tensor::must_recompute`].
+    pub mark: Option<Mark>,
     /// True for the gradient of a state, which reports count apart.
     pub is_parameter_gradient: bool,
 }
@@ -106,6 +108,14 @@ pub struct Graph {
     pub states: Vec<StateInfo>,
     /// Values that a run hands back, with a label each.
     pub outputs: Vec<(String, ValueId)>,
+}
+
+impl Value {
+    /// True if it is written to memory whatever fusion would like.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        self.name.is_some() || self.mark.is_some()
+    }
 }
 
 impl Graph {

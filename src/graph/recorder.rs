@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::{Graph, Node, NodeId, Source, Tensor, TensorTree, Value, ValueId};
 use crate::dtype::{DType, Element, Shape, TensorType};
 use crate::error::{Error, Result};
-use crate::fuse::program::{InputInfo, Phase, Segment, SegmentId, StateInfo};
+use crate::fuse::program::{InputInfo, Mark, Phase, Segment, SegmentId, StateInfo};
 use crate::ops::Op;
 use crate::params::{Param, Params};
 use crate::shared::{Shared, lock};
@@ -192,6 +192,34 @@ impl Recorder {
         inputs: I,
         body: impl FnOnce(I) -> Result<O>,
     ) -> Result<O> {
+        self.segment(name, None, inputs, body)
+    }
+
+    /// [`Recorder::checkpoint_named`] with a wish that every policy honours:
+    /// [`Mark::Save`] keeps whatever backward needs of the segment's values, even
+    /// where the policy drops segments; [`Mark::Recompute`] drops and replays what
+    /// only the segment itself reads, even under policy none. A mark on a value or
+    /// on a segment inside outranks that of the segment around.
+    ///
+    /// # Errors
+    /// As [`Recorder::checkpoint`].
+    pub fn checkpoint_marked<I: TensorTree, O: TensorTree>(
+        &self,
+        name: &str,
+        mark: Mark,
+        inputs: I,
+        body: impl FnOnce(I) -> Result<O>,
+    ) -> Result<O> {
+        self.segment(name, Some(mark), inputs, body)
+    }
+
+    fn segment<I: TensorTree, O: TensorTree>(
+        &self,
+        name: &str,
+        mark: Option<Mark>,
+        inputs: I,
+        body: impl FnOnce(I) -> Result<O>,
+    ) -> Result<O> {
         for (operand, tensor) in inputs.tensors().iter().enumerate() {
             if !self.is_same(tensor.recorder()) {
                 return Err(Error::OtherRecording { op: "checkpoint", operand });
@@ -201,7 +229,7 @@ impl Recorder {
         let id = {
             let mut rec = self.open("checkpoint")?;
             let id = SegmentId(rec.graph.segments.len() as u32);
-            rec.graph.segments.push(Segment { name: name.to_owned(), parent: outer.segment });
+            rec.graph.segments.push(Segment { name: name.to_owned(), parent: outer.segment, mark });
             id
         };
         self.set_scope(Scope { segment: Some(id), ..outer });
@@ -302,6 +330,12 @@ impl Recorder {
         }
     }
 
+    pub(crate) fn set_mark(&self, id: ValueId, mark: Mark) {
+        if let Some(value) = lock(&self.inner).graph.values.get_mut(id.index()) {
+            value.mark = Some(mark);
+        }
+    }
+
     /// The name given to a tensor by [`Tensor::named`].
     pub(crate) fn name_of(&self, tensor: &Tensor) -> Option<String> {
         lock(&self.inner).graph.values.get(tensor.id().index()).and_then(|v| v.name.clone())
@@ -358,7 +392,7 @@ impl Recorder {
 impl Graph {
     fn push_value(&mut self, ty: TensorType, source: Source) -> ValueId {
         let id = ValueId(self.values.len() as u32);
-        self.values.push(Value { ty, source, name: None, is_parameter_gradient: false });
+        self.values.push(Value { ty, source, name: None, mark: None, is_parameter_gradient: false });
         id
     }
 }

@@ -3,6 +3,7 @@
 use super::{Recorder, ValueId};
 use crate::dtype::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
+use crate::fuse::program::Mark;
 use crate::ops::Op;
 use crate::shared::Shared;
 
@@ -75,6 +76,23 @@ impl Tensor {
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.recorder.set_name(self.id, name);
+        self
+    }
+
+    /// Has every policy keep it from forward to backward, if backward needs it.
+    /// It is written to memory, under every policy alike.
+    #[must_use]
+    pub fn must_save(self) -> Self {
+        self.recorder.set_mark(self.id, Mark::Save);
+        self
+    }
+
+    /// Has every policy drop it after its last reader of the forward pass and
+    /// replay it for backward, where it can be made again. It is written to
+    /// memory, under every policy alike.
+    #[must_use]
+    pub fn must_recompute(self) -> Self {
+        self.recorder.set_mark(self.id, Mark::Recompute);
         self
     }
 

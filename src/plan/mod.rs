@@ -144,6 +144,17 @@ impl PeakBytes {
     }
 }
 
+/// What one plan takes and costs: a point of the curve of peak against time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParetoPoint {
+    /// `planned_peak_bytes` of the plan: a budget of as many bytes is kept.
+    pub peak_bytes: u64,
+    /// Estimated time of its dispatches, in nanoseconds.
+    pub cost_ns: f64,
+    /// How much of that replays add, in nanoseconds.
+    pub replay_cost_ns: f64,
+}
+
 /// How many runs may be in flight, and how many earlier outputs are kept.
 pub const OUTPUT_SLOTS: u64 = 3;
 
@@ -210,8 +221,9 @@ pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Resu
         program.validate()?;
     }
     let planner = Planner::new(program, profile)?;
-    let plan = match candidates::fixed(program, policy)? {
+    let plan = match candidates::fixed(planner.facts(), policy)? {
         Some(decision) => planner.plan_fixed(policy, &decision),
+        None if *policy == Policy::LeastMemory => planner.plan_least(policy),
         None => planner.plan_budget(policy),
     };
     let plan = plan.map_err(|error| match error {
@@ -222,4 +234,15 @@ pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Resu
         check(program, &plan, profile)?;
     }
     Ok(plan)
+}
+
+/// Peak against estimated time, from keeping everything down to the least memory
+/// that the planner reaches: at most `points` plans (two at least), about evenly
+/// spaced in memory, the largest and fastest first. Each takes less memory than
+/// the one before it and more time.
+///
+/// # Errors
+/// As [`plan()`] under [`Policy::LeastMemory`].
+pub fn pareto(program: &Program, profile: &DeviceProfile, points: usize) -> Result<Vec<ParetoPoint>> {
+    Planner::new(program, profile)?.pareto(points)
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::fuse::program::{Phase, Program, StorageId};
 use crate::plan::build::{self, Fixed, Placed};
 use crate::plan::schedule::{self, Measure, Schedule};
-use crate::plan::{PeakBytes, Plan, order, report};
+use crate::plan::{ParetoPoint, PeakBytes, Plan, order, report};
 use crate::profile::DeviceProfile;
 
 /// The state, and this share of what a plan takes besides.
@@ -46,6 +46,10 @@ impl<'p> Planner<'p> {
         let mut orders = vec![order::recorded(&facts), order::eager(&facts)];
         orders.dedup();
         Ok(Self { facts, fixed, orders })
+    }
+
+    pub(super) const fn facts(&self) -> &Facts<'p> {
+        &self.facts
     }
 
     fn schedule(&self, decision: &Decision) -> Result<(Schedule, Measure)> {
@@ -117,7 +121,7 @@ impl<'p> Planner<'p> {
         if none.total() <= budget {
             return self.finish(&keeps_all, policy);
         }
-        let candidates = search(&self.facts, self.orders.len(), &mut |decision| self.evaluate(decision))?;
+        let candidates = self.candidates()?;
         for candidate in &candidates {
             if self.peak_at_least(candidate.live_bytes) > budget {
                 continue;
@@ -132,6 +136,60 @@ impl<'p> Planner<'p> {
             }
         }
         Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&none, &candidates)? })
+    }
+
+    fn candidates(&self) -> Result<Vec<Candidate>> {
+        search(&self.facts, self.orders.len(), &mut |decision| self.evaluate(decision))
+    }
+
+    /// Plans the least memory that the search can reach.
+    pub(super) fn plan_least(&self, policy: &Policy) -> Result<Plan> {
+        let mut best = self.lay_out_best(&self.keeps_all())?;
+        // From the leanest on; of equals, the last one met is the cheapest.
+        for candidate in self.candidates()?.iter().rev() {
+            if self.peak_at_least(candidate.live_bytes) <= self.peak(&best).total() {
+                let next = self.lay_out(&candidate.decision)?;
+                if next.arena() <= best.arena() {
+                    best = next;
+                }
+            }
+        }
+        self.finish(&best, policy)
+    }
+
+    /// Peak against cost, from keeping everything to the leanest plan known: at
+    /// most `points` plans, about evenly spaced in memory, none dearer and larger
+    /// than another.
+    pub(super) fn pareto(&self, points: usize) -> Result<Vec<ParetoPoint>> {
+        let keeps_all = self.lay_out_best(&self.keeps_all())?;
+        let point = |laid_out: &LaidOut, cost_ns: f64, base: f64| ParetoPoint {
+            peak_bytes: self.peak(laid_out).total(),
+            cost_ns,
+            replay_cost_ns: (cost_ns - base).max(0.0),
+        };
+        let base = keeps_all.measure.cost_ns;
+        let mut all = vec![point(&keeps_all, base, base)];
+        let candidates = self.candidates()?;
+        let (most, least) = (keeps_all.measure.live_bytes, candidates.last().map_or(0, |c| c.live_bytes));
+        let mut taken = usize::MAX;
+        for step in 1..points.max(2) {
+            let share = step as u128 * u128::from(most.saturating_sub(least)) / (points.max(2) - 1) as u128;
+            let wanted = most.saturating_sub(share as u64);
+            let Some(index) = candidates.iter().position(|c| c.live_bytes <= wanted.max(least)) else { break };
+            if index != taken {
+                taken = index;
+                let laid_out = self.lay_out(&candidates[index].decision)?;
+                all.push(point(&laid_out, laid_out.measure.cost_ns, base));
+            }
+        }
+        all.sort_by(|a, b| a.cost_ns.total_cmp(&b.cost_ns).then(a.peak_bytes.cmp(&b.peak_bytes)));
+        let mut smallest = u64::MAX;
+        all.retain(|p| {
+            let keep = p.peak_bytes < smallest;
+            smallest = smallest.min(p.peak_bytes);
+            keep
+        });
+        Ok(all)
     }
 
     /// A bound that no placement undercuts: blocks end at the last used byte,

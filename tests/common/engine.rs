@@ -113,7 +113,7 @@ pub fn run_all(gpu: &Gpu, params: &Params, step: &RecordedStep<Vec<Tensor>>, inp
     for policy in policies(step) {
         params.load_all_blocking(&before).unwrap();
         let plan = planned(gpu, step, &policy).unwrap();
-        plans.push((policy, plan.clone()));
+        plans.push((policy.clone(), plan.clone()));
         let outputs = run(gpu, step, plan, params, inputs).unwrap();
         let after = params.read_all_blocking().unwrap();
         match &first {

@@ -165,7 +165,16 @@ pub(crate) fn policies<O: remat::graph::TensorTree>(recorded: &RecordedStep<O>) 
     let least = least_budget(recorded);
     let none = recorded.plan(&Policy::None).expect("a plan").peak.total();
     let budget = |bytes| Policy::Budget(ByteSize::new(bytes));
-    vec![Policy::None, Policy::Segments, Policy::Every(2), Policy::Sqrt, budget(least.midpoint(none)), budget(least)]
+    vec![
+        Policy::None,
+        Policy::Segments,
+        Policy::Every(2),
+        Policy::Sqrt,
+        Policy::Revolve(2),
+        Policy::Selective,
+        budget(least.midpoint(none)),
+        budget(least),
+    ]
 }
 
 /// Where `found` is furthest from `expected`, in multiples of `atol + rtol |expected|`, with

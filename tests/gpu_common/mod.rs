@@ -38,7 +38,7 @@ impl Builder {
             StorageKind::Input(_) => Category::Input,
             _ => Category::Activation,
         };
-        self.program.storages.push(Storage { name: name.into(), bytes, kind, category, named: false });
+        self.program.storages.push(Storage { name: name.into(), bytes, kind, category, named: false, mark: None });
         StorageId(self.program.storages.len() as u32 - 1)
     }
 

@@ -34,7 +34,14 @@ pub fn bytes_of(elements: u64) -> u64 {
 impl Tape {
     fn storage(&mut self, name: String, elements: u64, kind: StorageKind, category: Category) -> StorageId {
         let id = StorageId(self.program.storages.len() as u32);
-        self.program.storages.push(Storage { name, bytes: bytes_of(elements), kind, category, named: false });
+        self.program.storages.push(Storage {
+            name,
+            bytes: bytes_of(elements),
+            kind,
+            category,
+            named: false,
+            mark: None,
+        });
         id
     }
 
@@ -93,7 +100,7 @@ impl Tape {
             uniforms: words,
             grid: [1, 1, 1],
             cost: Cost { flops, bytes },
-            kind: "test",
+            kind: if ["matmul", "scores", "attend"].contains(&name) { "matmul" } else { "elementwise" },
             segment,
             phase,
         });
@@ -118,7 +125,7 @@ impl Tape {
     /// Records inside of a segment.
     pub fn checkpoint<T>(&mut self, name: &str, record: impl FnOnce(&mut Self) -> T) -> T {
         let id = SegmentId(self.program.segments.len() as u32);
-        self.program.segments.push(Segment { name: name.to_owned(), parent: self.segment() });
+        self.program.segments.push(Segment { name: name.to_owned(), parent: self.segment(), mark: None });
         self.open.push(id);
         let result = record(self);
         self.open.pop();

@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "modules of one test crate")]
 
 mod builder;
+mod choices;
 mod limits;
 mod models;
 mod mutations;

@@ -70,7 +70,7 @@ pub async fn every_policy(gpu: &Gpu, training: &impl Training) -> Result<Vec<Pol
 
 async fn one_policy(gpu: &Gpu, training: &impl Training, policy: Policy) -> Result<PolicyRun> {
     let params = training.start(gpu).await?;
-    let step = gpu.step(policy, |recorder| training.record(&params, recorder)).await?;
+    let step = gpu.step(policy.clone(), |recorder| training.record(&params, recorder)).await?;
     let mut run = PolicyRun {
         policy: policy.to_string(),
         losses: Vec::new(),
