@@ -17,6 +17,7 @@ pub mod profile;
 pub mod random;
 pub mod save;
 pub mod shared;
+pub mod solve;
 pub mod step;
 
 pub use error::{Error, Result};
