@@ -1,11 +1,19 @@
 //! Scheduling under a memory budget, on an abstract graph.
 //!
 //! A [`Graph`] says what each node costs, reads and writes; a [`Schedule`] says
-//! in which order nodes run, some of them several times, and what is freed when.
-//! Nothing here knows operations, kernels or devices.
+//! in which order nodes run, some of them several times, and what is freed when;
+//! [`solve`] looks for the cheapest schedule within a budget. Nothing here knows
+//! operations, kernels or devices. `docs/planner.md` tells how it works.
 
+mod exact;
 mod graph;
+mod greedy;
+mod improve;
+mod line;
 mod schedule;
+#[expect(clippy::module_inception, reason = "the function that the module is for")]
+mod solve;
 
 pub use graph::{Graph, Node, SolveError};
 pub use schedule::{Figures, Run, Schedule};
+pub use solve::{Effort, Solution, solve};

@@ -6,3 +6,4 @@
 mod load;
 mod random;
 mod schedules;
+mod solver;

@@ -1,0 +1,98 @@
+//! The solver, against optima and against the exact search.
+
+use proptest::prelude::*;
+use remat::solve::{Effort, Schedule, SolveError, solve};
+
+use crate::{load, random};
+
+/// Without the exact search.
+const SEARCH: Effort = Effort { steps: 40_000, states: 0 };
+const EXACT: Effort = Effort { steps: 4_000, states: 300_000 };
+
+#[test]
+fn small_graphs_are_solved_to_the_optimum_wherever_the_integer_program_is_feasible() {
+    let mut solved = 0;
+    for name in load::SYNTHETIC {
+        let graph = load::graph(name);
+        for point in load::points(name).iter().filter(|p| p.plan.is_some()) {
+            let solution = solve(&graph, point.budget, &EXACT).unwrap();
+            assert_eq!(solution.schedule.check(&graph), Ok(solution.figures));
+            assert!(solution.figures.peak <= point.budget, "{name} at {}", point.budget);
+            assert_eq!(Some(solution.figures.cost), point.any_order, "{name} at {}", point.budget);
+            assert!(solution.optimal, "{name} at {}", point.budget);
+            solved += 1;
+        }
+    }
+    assert!(solved > 100, "{solved}");
+}
+
+#[test]
+fn local_search_alone_comes_near_the_optimum() {
+    let (mut points, mut near) = (0, 0);
+    for name in load::SYNTHETIC {
+        let graph = load::graph(name);
+        for point in load::points(name).iter().filter(|p| p.plan.is_some()) {
+            let Some(least) = point.any_order else { continue };
+            points += 1;
+            if let Ok(solution) = solve(&graph, point.budget, &SEARCH) {
+                assert!(solution.figures.cost >= least, "{name} at {}: below the optimum", point.budget);
+                near += usize::from(solution.figures.cost * 100 <= least * 102);
+            }
+        }
+    }
+    assert!(near * 10 >= points * 9, "within 1.02 of the optimum at {near} of {points} budgets");
+}
+
+#[test]
+fn no_budget_below_the_widest_node_is_met() {
+    for name in load::SYNTHETIC {
+        let graph = load::graph(name);
+        let budget = graph.widest() - 1;
+        match solve(&graph, budget, &SEARCH) {
+            Err(SolveError::Infeasible { budget_bytes, least_bytes }) => {
+                assert_eq!(budget_bytes, budget);
+                assert!(least_bytes > budget, "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn every_solution_keeps_its_budget_and_is_the_same_again(graph in random::graphs(40), share in 0u64..=100) {
+        let order: Vec<u32> = (0..graph.nodes().len() as u32).collect();
+        let all = Schedule::from_order(&graph, &order).unwrap().check(&graph).unwrap();
+        let budget = graph.widest() + (all.peak - graph.widest()) * share / 100;
+        let found = solve(&graph, budget, &SEARCH);
+        match &found {
+            Ok(solution) => {
+                prop_assert_eq!(solution.schedule.check(&graph), Ok(solution.figures));
+                prop_assert!(solution.figures.peak <= budget);
+                prop_assert!(solution.figures.cost >= all.cost);
+                prop_assert!(share < 100 || solution.figures.cost == all.cost);
+            }
+            Err(error) => {
+                prop_assert!(share < 100);
+                let infeasible = matches!(error, SolveError::Infeasible { .. });
+                prop_assert!(infeasible, "{}", error);
+            }
+        }
+        prop_assert_eq!(found, solve(&graph, budget, &SEARCH));
+    }
+
+    #[test]
+    fn local_search_is_never_below_the_exact_search(graph in random::graphs(10), share in 0u64..=100) {
+        let order: Vec<u32> = (0..graph.nodes().len() as u32).collect();
+        let all = Schedule::from_order(&graph, &order).unwrap().check(&graph).unwrap();
+        let budget = graph.widest() + (all.peak - graph.widest()) * share / 100;
+        let exact = solve(&graph, budget, &EXACT);
+        let search = solve(&graph, budget, &SEARCH);
+        if let Ok(search) = search {
+            let exact = exact.unwrap();
+            prop_assert!(exact.figures.cost <= search.figures.cost);
+        }
+    }
+}
