@@ -5,6 +5,7 @@
 //! [`solve`] looks for the cheapest schedule within a budget. Nothing here knows
 //! operations, kernels or devices. `docs/planner.md` tells how it works.
 
+mod chain;
 mod exact;
 mod graph;
 mod greedy;
@@ -14,6 +15,7 @@ mod schedule;
 #[expect(clippy::module_inception, reason = "the function that the module is for")]
 mod solve;
 
+pub use chain::{Action, ChainPlan, Stage, mixed_steps, revolve_extra, rotor};
 pub use graph::{Graph, Node, SolveError};
 pub use schedule::{Figures, Run, Schedule};
 pub use solve::{Effort, Solution, solve};
