@@ -74,8 +74,9 @@ fn grouped_masked_and_causal_attention_are_what_repeated_heads_and_masks_give() 
         let seen = column.le(&row.add_scalar(2_u32)?)?;
         let added = seen.where_(&g.zeros([5, 7])?, &g.full([5, 7], f32::NEG_INFINITY)?)?;
         let with = |mask| AttentionOptions { mask: Some(mask), ..AttentionOptions::default() };
+        let causal = |causal_offset| AttentionOptions { causal: true, causal_offset, ..AttentionOptions::default() };
         let mut all = vec![
-            q.attention(k, v, true)?,
+            q.attention_with(k, v, causal(2))?,
             q.attention_with(k, v, with(&seen))?,
             q.attention_with(k, v, with(&added))?,
             q.attention_with(&k.repeat_interleave(3, 1)?, &v.repeat_interleave(3, 1)?, with(&seen))?,

@@ -96,7 +96,7 @@ impl MultiHeadAttention {
         if let Some(base) = config.rotary_base {
             (q, k) = (q.rope(base, 0)?, k.rope(base, 0)?);
         }
-        let options = AttentionOptions { causal: config.causal, mask, scale: None };
+        let options = AttentionOptions { causal: config.causal, mask, ..AttentionOptions::default() };
         let y = q.attention_with(&k, &v, options)?.permute(&[0, 2, 1, 3])?;
         self.o_proj.forward(&y.reshape(x.shape())?)
     }

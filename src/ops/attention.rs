@@ -1,25 +1,37 @@
-//! Scaled dot-product attention, composed of other ops:
-//! `softmax(q k^T * scale + mask) v`.
+//! Scaled dot-product attention, `softmax(q k^T * scale + mask) v`, and rotary positions.
 //!
-//! Shapes: `q [B, H, T, D]`, `k` and `v` `[B, H, S, D]`, result `[B, H, T, D]`;
-//! any strides, so heads that are views of `[B, T, H, D]` cost no copy. Scale and
-//! mask are fused into the store of the scores; what backward keeps is the
-//! softmax alone, `[B, H, T, S]`.
+//! Shapes: `q [B, H, T, D]`, `k [B, HK, S, D]`, `v [B, HK, S, E]`, result
+//! `[B, H, T, E]`; any strides, so heads that are views of `[B, T, H, D]` cost no
+//! copy. `attention_kernels.rs` holds the kernels and the rule that says where they
+//! are used; elsewhere it is composed of products and a softmax, whose scale and
+//! mask are fused into the store of the scores.
 
-use crate::dtype::DType;
+use super::attention_kernels::{fused, is_fused};
+use crate::dtype::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 
 /// What [`Tensor::attention_with`] may be told.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionOptions<'a> {
-    /// Query `t` sees keys `0..=t` only, the last query the last key.
+    /// Query `t` sees keys `0..=t + causal_offset` only.
     pub causal: bool,
+    /// The place among the keys of the first query, for `causal`. 0 is PyTorch's
+    /// `is_causal`, also where `S` is not `T`; `S - T` lets the last query see the
+    /// last key, as with keys kept from before.
+    pub causal_offset: usize,
     /// Broadcasts to the scores `[.., T, S]`: of type bool, true where a key is
     /// seen; of type `f32`, added to the scores.
     pub mask: Option<&'a Tensor>,
     /// What scores are multiplied with; without one, `1 / sqrt(D)`.
     pub scale: Option<f32>,
+}
+
+impl AttentionOptions<'_> {
+    /// The factor of the scores for heads of `width`.
+    fn scale_for(&self, width: usize) -> f32 {
+        self.scale.unwrap_or(1.0 / (width.max(1) as f32).sqrt())
+    }
 }
 
 impl Tensor {
@@ -38,31 +50,36 @@ impl Tensor {
     /// query heads share keys and values (grouped queries; Ainslie et al. 2023); no
     /// copies of them are made. A query that sees no key gets zeros.
     ///
+    /// One fused op, forward and backward, in memory linear in `T` and `S`, where `D`
+    /// and `E` are multiples of 4 up to 128 and leading axes are equal; otherwise
+    /// [`Tensor::attention_composed`], as are second derivatives and a mask's gradient.
+    ///
     /// # Errors
     /// [`Error::Shape`] or [`Error::DType`] if the operands do not fit.
     pub fn attention_with(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
-        const OP: &str = "attention";
-        let rank = self.rank();
-        let misfit = |detail: &str| Error::Shape {
-            op: OP,
-            shapes: vec![self.shape().clone(), keys.shape().clone(), values.shape().clone()],
-            detail: detail.into(),
-        };
-        if rank < 3 || keys.rank() != rank || values.rank() != rank {
-            return Err(misfit("expected [.., T, D], [.., S, D] and [.., S, D] with the same leading axes"));
+        check(self, keys, values, options.mask)?;
+        if !is_fused(self, keys, values) {
+            return self.attention_composed(keys, values, options);
         }
-        let (heads, shared) = (self.dims()[rank - 3], keys.dims()[rank - 3]);
-        if heads != shared {
-            if shared == 0 || heads % shared != 0 || values.dims()[rank - 3] != shared {
-                return Err(misfit("the number of query heads must be a multiple of that of keys and values"));
-            }
+        let scale = options.scale_for(self.dims()[self.rank() - 1]);
+        fused([self, keys, values], scale, options.causal.then_some(options.causal_offset), options.mask)
+    }
+
+    /// [`Tensor::attention_with`] as products and a softmax, which keeps the softmax
+    /// `[.., H, T, S]` for backward.
+    ///
+    /// # Errors
+    /// As [`Tensor::attention_with`].
+    pub fn attention_composed(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
+        check(self, keys, values, options.mask)?;
+        let rank = self.rank();
+        if self.dims()[rank - 3] != keys.dims()[rank - 3] {
             return self.grouped_attention(keys, values, options);
         }
-        let width = self.dims()[rank - 1];
-        let scale = options.scale.unwrap_or(1.0 / (width.max(1) as f32).sqrt());
-        let mut scores = self.matmul_t(keys)?.mul_scalar(scale)?;
+        let mut scores = self.matmul_t(keys)?.mul_scalar(options.scale_for(self.dims()[rank - 1]))?;
         if options.causal {
-            scores = scores.causal_fill(f32::NEG_INFINITY)?;
+            let diagonal = i32::try_from(options.causal_offset).unwrap_or(i32::MAX).min(1 << 30);
+            scores = scores.causal_fill_from(diagonal, f32::NEG_INFINITY)?;
         }
         match options.mask {
             Some(mask) if mask.dtype() == DType::Bool => {
@@ -87,7 +104,7 @@ impl Tensor {
                 let head = mask.rank() - 3;
                 let mut dims = mask.dims().to_vec();
                 let own = dims[head] == heads;
-                dims.splice(head..=head, if own { [shared, heads / shared] } else { [dims[head], 1] });
+                dims.splice(head..=head, if own { [shared, heads / shared] } else { [1, 1] });
                 Some(mask.reshape(dims)?)
             }
             other => other.cloned(),
@@ -101,7 +118,7 @@ impl Tensor {
             x.unsqueeze(axis)?.broadcast_to(dims.clone())
         };
         let (keys, values) = (expand(keys, &mut expanded)?, expand(values, &mut expanded)?);
-        let y = queries.attention_with(&keys, &values, spread)?;
+        let y = queries.attention_composed(&keys, &values, spread)?;
         let mut dims = self.dims().to_vec();
         dims[at + 2] = values.dims()[last - 1];
         y.reshape(dims)
@@ -139,4 +156,34 @@ impl Tensor {
         let turned_high = high.mul(&cos)?.add(&low.mul(&sin)?)?;
         Self::cat(&[turned_low, turned_high], -1)
     }
+}
+
+/// Fails unless the ranks fit, the query heads are a multiple of the others, and the
+/// mask is of numbers or truth values and broadcasts to the scores.
+fn check(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>) -> Result<()> {
+    const OP: &str = "attention";
+    let rank = queries.rank();
+    let misfit = |detail: &str| Error::Shape {
+        op: OP,
+        shapes: [queries, keys, values].into_iter().chain(mask).map(|t| t.shape().clone()).collect(),
+        detail: detail.into(),
+    };
+    if rank < 3 || keys.rank() != rank || values.rank() != rank {
+        return Err(misfit("expected [.., T, D], [.., S, D] and [.., S, E] with the same leading axes"));
+    }
+    let [heads, shared, of_values] = [queries, keys, values].map(|t| t.dims()[rank - 3]);
+    if heads != shared && (shared == 0 || heads % shared != 0 || of_values != shared) {
+        return Err(misfit("the number of query heads must be a multiple of that of keys and values"));
+    }
+    let Some(mask) = mask else { return Ok(()) };
+    if !matches!(mask.dtype(), DType::Bool | DType::F32) {
+        return Err(Error::DType { op: OP, operand: 3, found: mask.dtype(), expected: "bool or f32" });
+    }
+    // Leading axes of keys may be wider than the queries'; products say where they do not fit.
+    let scores = Shape([&[heads, queries.dims()[rank - 2]], &keys.dims()[rank - 2..rank - 1]].concat());
+    let last = Shape(mask.dims()[mask.rank().saturating_sub(3)..].to_vec());
+    if scores.broadcast(&last) != Some(scores) {
+        return Err(misfit("the mask must broadcast to the scores [.., H, T, S]"));
+    }
+    Ok(())
 }

@@ -169,6 +169,11 @@ impl Tensor {
             [.., rows, columns] => columns as i64 - rows as i64,
             _ => 0,
         };
-        self.triangle("causal_fill", true, diagonal.clamp(-(1 << 30), 1 << 30) as i32, Scalar::F32(value))
+        self.causal_fill_from(diagonal.clamp(-(1 << 30), 1 << 30) as i32, value)
+    }
+
+    /// [`Tensor::causal_fill`] with the first row's last kept column given.
+    pub(super) fn causal_fill_from(&self, diagonal: i32, value: f32) -> Result<Self> {
+        self.triangle("causal_fill", true, diagonal, Scalar::F32(value))
     }
 }

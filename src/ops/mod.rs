@@ -8,6 +8,7 @@ mod activation;
 mod arrange;
 mod assign;
 mod attention;
+mod attention_kernels;
 mod binary;
 mod broadcast;
 mod cast;

@@ -4,7 +4,7 @@ use remat::Result;
 use remat::fuse::program::Program;
 use remat::graph::{Recorder, Tensor};
 use remat::nn::{Activation, BatchNorm2d, Gpt, GptConfig, Mlp, Module};
-use remat::ops::{Conv2dOptions, CrossEntropyOptions, Reduction};
+use remat::ops::{AttentionOptions, Conv2dOptions, CrossEntropyOptions, Reduction};
 use remat::optim::{
     Accumulator, Adafactor, AdafactorConfig, Adagrad, AdagradConfig, AdamW, AdamWConfig, Ema, Gradients, Lion,
     LionConfig, LossScaler, LossScalerConfig, Optimizer, RmsProp, RmsPropConfig, Sgd, SgdConfig,
@@ -45,6 +45,7 @@ fn entries() -> Vec<Entry> {
         ("softmax", Box::new(softmax)),
         ("losses", Box::new(losses)),
         ("products", Box::new(products)),
+        ("attentions", Box::new(attentions)),
         ("twice", Box::new(twice)),
         ("random", Box::new(random)),
         ("places", Box::new(places)),
@@ -315,6 +316,17 @@ fn products(g: &Recorder) -> Result<Vec<Tensor>> {
         odd.t()?.matmul(&odd)?,
     ];
     with_gradients(g, values, &[&x, &y, &odd, &column, &a, &square])
+}
+
+fn attentions(g: &Recorder) -> Result<Vec<Tensor>> {
+    let (q, k) = (g.input::<f32>("q", [2, 4, 9, 72])?, g.input::<f32>("k", [2, 2, 11, 72])?);
+    let (v, added) = (g.input::<f32>("v", [2, 2, 11, 40])?, g.input::<f32>("added", [9, 11])?);
+    let truths = added.gt_scalar(0.0_f32)?;
+    let mut values = vec![q.attention(&k, &v, true)?, q.narrow(2, 0, 3)?.attention(&k, &v, false)?];
+    for mask in [&added, &truths] {
+        values.push(q.attention_with(&k, &v, AttentionOptions { mask: Some(mask), ..Default::default() })?);
+    }
+    with_gradients(g, values, &[&q, &k, &v, &added])
 }
 
 fn places(g: &Recorder) -> Result<Vec<Tensor>> {
