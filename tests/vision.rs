@@ -151,6 +151,44 @@ fn convolutions_and_their_gradients_agree_with_plain_loops_in_segments_too() {
         },
         Case { batch: 2, channels: [6, 9], input: [8, 8], kernel: [3, 3], options: options([2, 3], [2, 1], [1, 1], 3) },
         Case { batch: 1, channels: [1, 1], input: [1, 1], kernel: [1, 1], options: options([1, 1], [0, 0], [1, 1], 1) },
+        // Rows that keep a length in fours have kernels of their own: tiles of 16, 8 and 4
+        // columns, channels that fill no tile, groups, rows that grow, shrink and stay.
+        Case {
+            batch: 2,
+            channels: [3, 11],
+            input: [5, 32],
+            kernel: [3, 3],
+            options: options([1, 1], [1, 1], [1, 1], 1),
+        },
+        Case {
+            batch: 2,
+            channels: [10, 6],
+            input: [7, 24],
+            kernel: [2, 3],
+            options: options([1, 1], [0, 1], [1, 1], 2),
+        },
+        Case {
+            batch: 3,
+            channels: [6, 9],
+            input: [1, 12],
+            kernel: [3, 3],
+            options: options([1, 1], [2, 1], [1, 1], 3),
+        },
+        Case {
+            batch: 1,
+            channels: [9, 17],
+            input: [4, 16],
+            kernel: [1, 1],
+            options: options([1, 1], [0, 0], [1, 1], 1),
+        },
+        Case { batch: 1, channels: [2, 1], input: [6, 4], kernel: [4, 1], options: options([1, 1], [1, 0], [1, 1], 1) },
+        Case {
+            batch: 4,
+            channels: [2, 3],
+            input: [150, 8],
+            kernel: [1, 3],
+            options: options([1, 1], [0, 1], [1, 1], 1),
+        },
     ];
     for case in &cases {
         let weight_shape = [case.channels[1], case.channels[0] / case.options.groups, case.kernel[0], case.kernel[1]];

@@ -11,20 +11,20 @@
 //! PyTorch's `conv2d` (a cross-correlation); the gradients are Dumoulin and Visin 2016.
 
 use super::kernel::{MOST_ROUNDS, busy_invocations, check_rounds, word};
-use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op};
+use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op, conv_rows};
 use crate::dtype::{Shape, TensorType};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
 
-const SIZES: &str = include_str!("../../shaders/shared/conv2d.wgsl");
+pub(super) const SIZES: &str = include_str!("../../shaders/shared/conv2d.wgsl");
 const FORWARD: &str = include_str!("../../shaders/conv2d.wgsl");
 const INPUT: &str = include_str!("../../shaders/conv2d_input.wgsl");
 const WEIGHT: &str = include_str!("../../shaders/conv2d_weight.wgsl");
 const WEIGHT_SUM: &str = include_str!("../../shaders/conv2d_weight_sum.wgsl");
 
 /// Most parts that a weight's gradient is summed in.
-const MOST_PARTS: u64 = 256;
+pub(super) const MOST_PARTS: u64 = 256;
 
 /// How a kernel moves over an image: rows, then columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,21 +70,21 @@ impl Conv2dOptions {
 
 /// All sizes of one convolution, whichever of its operands is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Geometry {
-    options: Conv2dOptions,
-    batch: usize,
+pub(super) struct Geometry {
+    pub(super) options: Conv2dOptions,
+    pub(super) batch: usize,
     /// Of one group.
-    in_channels: usize,
+    pub(super) in_channels: usize,
     /// Of one group.
-    out_channels: usize,
-    input: [usize; 2],
-    output: [usize; 2],
-    kernel: [usize; 2],
+    pub(super) out_channels: usize,
+    pub(super) input: [usize; 2],
+    pub(super) output: [usize; 2],
+    pub(super) kernel: [usize; 2],
 }
 
 /// Which of the three operands is computed from the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     /// From input and weight.
     Output,
     /// From output and weight.
@@ -165,7 +165,8 @@ impl Geometry {
         }
     }
 
-    fn words(&self, count: u64, part_rows: u64, parts: u64) -> Vec<u32> {
+    /// The uniform words of `shaders/shared/conv2d.wgsl`: invocations, sizes, and the last three.
+    pub(super) fn words(&self, count: u64, last: [u64; 3]) -> Vec<u32> {
         let o = &self.options;
         let sizes = [
             self.batch,
@@ -186,10 +187,16 @@ impl Geometry {
             o.dilation[1],
         ];
         let head = std::iter::once(word(count)).chain(sizes.iter().map(|&n| word(n as u64)));
-        head.chain([word(part_rows), word(parts), 0]).collect()
+        head.chain(last.map(word)).collect()
     }
 
-    fn flops(&self) -> f64 {
+    /// Bytes of the three operands.
+    pub(super) fn bytes(&self, context: &KernelContext<'_>) -> f64 {
+        let read: u64 = context.inputs.iter().map(|i| i.ty.size_bytes()).sum();
+        (read + context.outputs[0].size_bytes()) as f64
+    }
+
+    pub(super) fn flops(&self) -> f64 {
         let size = |n: &[usize]| n.iter().map(|&n| n as f64).product::<f64>();
         2.0 * size(&self.shape(Side::Output).0) * self.in_channels as f64 * size(&self.kernel)
     }
@@ -245,19 +252,20 @@ impl Geometry {
 impl KernelOp for Conv {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let g = &self.geometry;
+        if conv_rows::fits(g) {
+            return conv_rows::kernels(g, self.side, self.name(), context);
+        }
         let [batch, groups] = [g.batch as u64, g.options.groups as u64];
         let (ins, outs) = (g.in_channels as u64, g.out_channels as u64);
         let taps = g.kernel[0] as u64 * g.kernel[1] as u64;
-        let bytes: u64 =
-            context.inputs.iter().map(|i| i.ty.size_bytes()).sum::<u64>() + context.outputs[0].size_bytes();
         let call = |source: &str, count: u64, part_rows: u64, parts: u64, output: CallOperand| KernelCall {
             name: self.name(),
             source: format!("{SIZES}{source}").into(),
             constants: Vec::new(),
             operands: vec![CallOperand::Input(0), CallOperand::Input(1), output],
-            uniforms: g.words(count, part_rows, parts),
+            uniforms: g.words(count, [part_rows, parts, 0]),
             grid: context.profile.split_grid(count.div_ceil(64)),
-            cost: Cost { flops: g.flops(), bytes: bytes as f64 },
+            cost: Cost { flops: g.flops(), bytes: g.bytes(context) },
         };
         let (columns, rows) = match self.side {
             Side::Input => ((g.input[1] as u64).div_ceil(4), g.input[0] as u64),

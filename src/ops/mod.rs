@@ -15,6 +15,7 @@ mod cast;
 mod compare;
 mod concat;
 mod conv;
+mod conv_rows;
 mod cross_entropy;
 mod detach;
 mod digest;

@@ -355,6 +355,10 @@ fn images(g: &Recorder) -> Result<Vec<Tensor>> {
     let options = Conv2dOptions { groups: 2, ..Conv2dOptions::new(2, 1) };
     let values = vec![norm.forward(&x)?.conv2d(&w, None, options)?];
     let mut all = with_gradients(g, values, &[&x, &w])?;
+    // Kernels for rows that keep their length, in their widths and tiles.
+    let (v, t) = (g.input::<f32>("v", [12, 4, 3, 3])?, g.input::<f32>("t", [3, 12, 1, 1])?);
+    let kept = x.conv2d(&v, None, Conv2dOptions::new(1, 1))?.conv2d(&t, None, Conv2dOptions::new(1, 0))?;
+    all.extend(with_gradients(g, vec![kept], &[&x, &v, &t])?);
     let small = x.narrow(0, 0, 1)?;
     let values = vec![
         small.max_pool2d([3, 3], [2, 2], [1, 1])?,
