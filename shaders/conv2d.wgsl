@@ -10,14 +10,6 @@
 @group(0) @binding(2) var<storage, read_write> weight: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-fn column_of_x(plane: u32, column: u32, inside: bool) -> f32 {
-    // Columns left of x wrap to large ones.
-    if (inside && column < u.in_width) {
-        return x[plane + column];
-    }
-    return 0.0;
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let index = linear_index(id, groups);
@@ -50,26 +42,29 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var s1 = vec4<f32>();
     var s2 = vec4<f32>();
     var s3 = vec4<f32>();
-    let planes = (sample * u.groups + group) * u.in_channels;
-    for (var c = 0u; c < u.in_channels; c++) {
-        for (var tap = 0u; tap < taps; tap++) {
-            let k = tap / u.kernel_width;
-            let l = tap - k * u.kernel_width;
-            let in_row = first_row + k * u.dilation_y;
-            let inside = in_row < u.in_height;
-            let plane = ((planes + c) * u.in_height + in_row) * u.in_width;
-            let at = first_column + l * u.dilation_x;
-            let values = vec4<f32>(
-                column_of_x(plane, at, inside),
-                column_of_x(plane, at + u.stride_x, inside),
-                column_of_x(plane, at + 2u * u.stride_x, inside),
-                column_of_x(plane, at + 3u * u.stride_x, inside),
-            );
-            let place = c * taps + tap;
-            s0 += values * weight[w0 + place];
-            s1 += values * weight[w1 + place];
-            s2 += values * weight[w2 + place];
-            s3 += values * weight[w3 + place];
+    let plane = u.in_height * u.in_width;
+    let planes = (sample * u.groups + group) * u.in_channels * plane;
+    // Where a tap lies is told once for all channels.
+    for (var tap = 0u; tap < taps; tap++) {
+        let k = tap / u.kernel_width;
+        let l = tap - k * u.kernel_width;
+        let in_row = first_row + k * u.dilation_y;
+        // Columns left of x wrap to large ones.
+        let columns = vec4<u32>(first_column + l * u.dilation_x) + vec4<u32>(0u, 1u, 2u, 3u) * u.stride_x;
+        let inside = columns < vec4<u32>(u.in_width);
+        if (in_row < u.in_height) {
+            // What lies outside reads the row's first element instead, and counts as 0.
+            var at = vec4<u32>(planes + in_row * u.in_width) + select(vec4<u32>(), columns, inside);
+            var place = tap;
+            for (var c = 0u; c < u.in_channels; c++) {
+                let values = select(vec4<f32>(), vec4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]), inside);
+                s0 += values * weight[w0 + place];
+                s1 += values * weight[w1 + place];
+                s2 += values * weight[w2 + place];
+                s3 += values * weight[w3 + place];
+                at += vec4<u32>(plane);
+                place += taps;
+            }
         }
     }
     for (var b = 0u; b < 4u; b++) {

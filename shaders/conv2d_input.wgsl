@@ -11,15 +11,6 @@
 @group(0) @binding(2) var<storage, read_write> weight: array<f32>;
 @group(0) @binding(3) var<storage, read_write> x: array<f32>;
 
-fn column_of_y(plane: u32, behind: u32, inside: bool) -> f32 {
-    // What lies left of y wraps to a large number, and no stride leads there.
-    let column = behind / u.stride_x;
-    if (inside && column < u.out_width && column * u.stride_x == behind) {
-        return y[plane + column];
-    }
-    return 0.0;
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let index = linear_index(id, groups);
@@ -48,28 +39,32 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var s1 = vec4<f32>();
     var s2 = vec4<f32>();
     var s3 = vec4<f32>();
-    for (var o = 0u; o < u.out_channels; o++) {
-        let filter_start = (group * u.out_channels + o) * u.in_channels * taps;
-        let planes = ((sample * u.groups + group) * u.out_channels + o) * u.out_height;
-        for (var tap = 0u; tap < taps; tap++) {
-            let k = tap / u.kernel_width;
-            let l = tap - k * u.kernel_width;
-            let behind_row = row + u.padding_y - k * u.dilation_y;
-            let out_row = behind_row / u.stride_y;
-            let inside = out_row < u.out_height && out_row * u.stride_y == behind_row;
-            let plane = (planes + out_row) * u.out_width;
-            let behind = column + u.padding_x - l * u.dilation_x;
-            let values = vec4<f32>(
-                column_of_y(plane, behind, inside),
-                column_of_y(plane, behind + 1u, inside),
-                column_of_y(plane, behind + 2u, inside),
-                column_of_y(plane, behind + 3u, inside),
-            );
-            let place = filter_start + tap;
-            s0 += values * weight[place + w0];
-            s1 += values * weight[place + w1];
-            s2 += values * weight[place + w2];
-            s3 += values * weight[place + w3];
+    let plane = u.out_height * u.out_width;
+    let planes = (sample * u.groups + group) * u.out_channels * plane;
+    let filter_size = u.in_channels * taps;
+    // Where a tap leads is told once for all channels.
+    for (var tap = 0u; tap < taps; tap++) {
+        let k = tap / u.kernel_width;
+        let l = tap - k * u.kernel_width;
+        // What lies before y wraps to a large number, and no stride leads there.
+        let behind_row = row + u.padding_y - k * u.dilation_y;
+        let out_row = behind_row / u.stride_y;
+        if (out_row < u.out_height && out_row * u.stride_y == behind_row) {
+            let behind = vec4<u32>(column + u.padding_x - l * u.dilation_x) + vec4<u32>(0u, 1u, 2u, 3u);
+            let columns = behind / u.stride_x;
+            let inside = (columns < vec4<u32>(u.out_width)) & (columns * u.stride_x == behind);
+            // What lies outside reads the row's first element instead, and counts as 0.
+            var at = vec4<u32>(planes + out_row * u.out_width) + select(vec4<u32>(), columns, inside);
+            var place = group * u.out_channels * filter_size + tap;
+            for (var o = 0u; o < u.out_channels; o++) {
+                let values = select(vec4<f32>(), vec4<f32>(y[at.x], y[at.y], y[at.z], y[at.w]), inside);
+                s0 += values * weight[place + w0];
+                s1 += values * weight[place + w1];
+                s2 += values * weight[place + w2];
+                s3 += values * weight[place + w3];
+                at += vec4<u32>(plane);
+                place += filter_size;
+            }
         }
     }
     for (var b = 0u; b < 4u; b++) {

@@ -273,13 +273,13 @@ impl KernelOp for Conv {
         };
         match self.side {
             Side::Output => {
-                check_rounds(context.profile, self.name(), ins, ins * (taps + 1))?;
+                check_rounds(context.profile, self.name(), ins, taps * (ins + 1) + 4)?;
                 let count = columns * rows * outs.div_ceil(4) * groups * batch;
                 let calls = vec![call(FORWARD, count, 0, 0, CallOperand::Output(0))];
                 Ok(KernelCalls { scratch_bytes: Vec::new(), calls })
             }
             Side::Input => {
-                check_rounds(context.profile, self.name(), outs, outs * (taps + 1))?;
+                check_rounds(context.profile, self.name(), outs, taps * (outs + 1) + 4)?;
                 let count = columns * rows * ins.div_ceil(4) * groups * batch;
                 let calls = vec![call(INPUT, count, 0, 0, CallOperand::Output(0))];
                 Ok(KernelCalls { scratch_bytes: Vec::new(), calls })
@@ -319,7 +319,11 @@ impl Tensor {
     fn with_channel_bias(&self, op: &'static str, bias: Option<&Self>) -> Result<Self> {
         match bias {
             None => Ok(self.clone()),
-            Some(bias) if bias.dims() == [self.dims()[1]] => self.add(&bias.reshape([1, bias.dims()[0], 1, 1])?),
+            Some(bias) if bias.dims() == [self.dims()[1]] => {
+                let mut dims = vec![1; self.rank()];
+                dims[1] = bias.dims()[0];
+                self.add(&bias.reshape(dims)?)
+            }
             Some(bias) => {
                 let shapes = vec![self.shape().clone(), bias.shape().clone()];
                 Err(Error::Shape { op, shapes, detail: format!("the bias must be [{}]", self.dims()[1]) })
@@ -340,6 +344,20 @@ impl Tensor {
         weight.expect_float(OP, 1)?;
         let geometry = Geometry::new(OP, [self.shape(), weight.shape()], options, None)?;
         geometry.apply(Side::Output, self, weight)?.with_channel_bias(OP, bias)
+    }
+
+    /// Transposed convolution where every element becomes a patch of its own, stride and
+    /// kernel being equal: a product of channels, `[N, O KH KW, H, W]`, and a new order.
+    fn spread(&self, weight: &Self, bias: Option<&Self>) -> Result<Self> {
+        let (&[batch, channels, height, width], &[_, outs, rows, columns]) = (self.dims(), weight.dims()) else {
+            let shapes = vec![self.shape().clone(), weight.shape().clone()];
+            return Err(Error::Shape { op: "conv_transpose2d", shapes, detail: "expected four axes each".into() });
+        };
+        let filters = outs * rows * columns;
+        let weight = weight.reshape([channels, filters])?.t()?.reshape([filters, channels, 1, 1])?;
+        let patches = self.conv2d(&weight, None, Conv2dOptions::default())?;
+        let patches = patches.reshape([batch, outs, rows, columns, height, width])?.permute(&[0, 1, 4, 2, 5, 3])?;
+        patches.with_channel_bias("conv_transpose2d", bias)?.reshape([batch, outs, height * rows, width * columns])
     }
 
     /// The transpose of [`Tensor::conv2d`], of `[N, C, H, W]` with `weight
@@ -392,6 +410,13 @@ impl Tensor {
                 return Err(misfit("nothing is left of the result, or it is too large".into()));
             };
             extents[axis] = out;
+        }
+        if options == (Conv2dOptions { stride: options.stride, ..Conv2dOptions::default() })
+            && options.stride == [kernel_height, kernel_width]
+            && output_padding == [0, 0]
+            && self.element_count() * weight.element_count() > 0
+        {
+            return self.spread(weight, bias);
         }
         // What this computes is the input of a convolution whose output is given.
         let input = Shape(vec![batch, per_group.saturating_mul(options.groups), extents[0], extents[1]]);

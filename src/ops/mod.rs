@@ -9,6 +9,7 @@ mod arrange;
 mod assign;
 mod attention;
 mod attention_kernels;
+mod batch_norm;
 mod binary;
 mod broadcast;
 mod cast;

@@ -1,10 +1,10 @@
-//! Norms composed of reductions: root mean square, group, instance, batch norm in
-//! training and in evaluation.
+//! Norms composed of simpler ops: root mean square, group, instance, batch norm in
+//! evaluation.
 //!
 //! ```text
 //! rms_norm    y = x / sqrt(mean(x^2) + eps) * w                 over the last axis
 //! group_norm  y = (x - mean) / sqrt(var + eps) * w[c] + b[c]    over a group's channels and places
-//! batch_norm  the same per channel, over samples and places
+//! batch_norm  the same per channel, with a mean and a variance that are given
 //! ```
 //!
 //! Sources: Zhang and Sennrich 2019 (root mean square), Wu and He 2018 (group),
@@ -39,7 +39,7 @@ impl Tensor {
     }
 
     /// `[1, C, 1, ..]` from `[C]`, to go with `[N, C, ..]`.
-    fn per_channel(&self, op: &'static str, of: &Self) -> Result<Self> {
+    pub(super) fn per_channel(&self, op: &'static str, of: &Self) -> Result<Self> {
         let channels = of.dims()[1];
         if self.dims() != [channels] {
             let shapes = vec![of.shape().clone(), self.shape().clone()];
@@ -95,7 +95,7 @@ impl Tensor {
         self.group_norm(self.channels("instance_norm")?, weight, bias, eps)
     }
 
-    fn channels(&self, op: &'static str) -> Result<usize> {
+    pub(super) fn channels(&self, op: &'static str) -> Result<usize> {
         self.expect_float(op, 0)?;
         match self.dims() {
             [_, channels, ..] => Ok(*channels),
@@ -104,24 +104,6 @@ impl Tensor {
                 Err(Error::Shape { op, shapes, detail: "expected [N, C, ..]".into() })
             }
         }
-    }
-
-    /// Batch norm in training over `[N, C, ..]`: each channel brought to mean 0 and
-    /// variance 1 over all else, then times `weight [C]` plus `bias [C]`. Also the
-    /// batch's mean and (biased) variance per channel, `[C]`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] and [`Error::DType`] if the operands do not fit.
-    pub fn batch_norm_train(&self, weight: Option<&Self>, bias: Option<&Self>, eps: f32) -> Result<(Self, Self, Self)> {
-        const OP: &str = "batch_norm";
-        let channels = self.channels(OP)?;
-        let axes: Vec<isize> = (0..self.rank() as isize).filter(|&axis| axis != 1).collect();
-        let mean = self.mean(&axes, true)?;
-        let away = self.sub(&mean)?;
-        let var = away.mul(&away)?.mean(&axes, true)?;
-        let normed = away.mul(&var.add_scalar(eps)?.rsqrt()?)?;
-        let y = normed.scaled_per_channel(OP, weight, bias)?;
-        Ok((y, mean.reshape([channels])?, var.reshape([channels])?))
     }
 
     /// Batch norm in evaluation: with a mean and a variance `[C]` that are given,

@@ -32,6 +32,13 @@ impl Windows {
         std::iter::once(word(count)).chain(sizes.iter().flatten().map(|&n| word(n as u64))).chain([lowest]).collect()
     }
 
+    /// Every place lies in exactly one window.
+    fn tiles(&self) -> bool {
+        self.kernel == self.stride
+            && self.padding == [0, 0]
+            && (0..2).all(|axis| self.output[axis].checked_mul(self.kernel[axis]) == Some(self.input[axis]))
+    }
+
     fn area(&self) -> u64 {
         self.kernel[0] as u64 * self.kernel[1] as u64
     }
@@ -104,6 +111,20 @@ impl Op for MaxPoolGrad {
 impl KernelOp for MaxPoolGrad {
     fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
         let count = context.outputs[0].shape.element_count();
+        if self.0.tiles() {
+            let windows = context.inputs[0].ty.shape.element_count();
+            check_rounds(context.profile, self.name(), self.0.area(), self.0.area() + self.0.kernel[0] as u64)?;
+            let call = KernelCall {
+                name: self.name(),
+                source: include_str!("../../shaders/max_pool2d_spread.wgsl").into(),
+                constants: Vec::new(),
+                operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
+                uniforms: self.0.words(windows),
+                grid: context.profile.split_grid(windows.div_ceil(64)),
+                cost: Cost { flops: count as f64, bytes: (4 * count + 8 * windows) as f64 },
+            };
+            return Ok(KernelCalls { scratch_bytes: Vec::new(), calls: vec![call] });
+        }
         let across = |axis: usize| self.0.kernel[axis].div_ceil(self.0.stride[axis]) as u64 + 1;
         check_rounds(context.profile, self.name(), self.0.area(), across(0) * (across(1) + 1))?;
         let call = KernelCall {

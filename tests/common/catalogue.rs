@@ -362,6 +362,7 @@ fn images(g: &Recorder) -> Result<Vec<Tensor>> {
     let small = x.narrow(0, 0, 1)?;
     let values = vec![
         small.max_pool2d([3, 3], [2, 2], [1, 1])?,
+        small.max_pool2d([2, 4], [2, 4], [0, 0])?,
         small.avg_pool2d([2, 2], [2, 2], [1, 1], false)?,
         small.adaptive_avg_pool2d([3, 5])?,
         small.upsample_nearest2d([128, 128])?,
