@@ -23,7 +23,7 @@ use remat::checkpoint::Policy;
 use remat::gpu::{Gpu, InputData};
 use remat::graph::Recorder;
 use remat::inputs;
-use remat::nn::{Gpt, GptConfig, Mlp};
+use remat::nn::{Gpt, GptConfig, Mlp, Module};
 use remat::optim::{AdamW, AdamWConfig, Optimizer};
 use remat::params::{Init, Params};
 

@@ -1,5 +1,6 @@
 //! State that lives across runs, owned by dotted name.
 
+mod freeze;
 mod init;
 mod table;
 

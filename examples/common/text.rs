@@ -3,7 +3,7 @@
 use remat::gpu::Gpu;
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
-use remat::nn::{Gpt, GptConfig};
+use remat::nn::{Gpt, GptConfig, Module};
 use remat::optim::{AdamW, AdamWConfig, Optimizer};
 use remat::step::Step;
 

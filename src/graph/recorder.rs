@@ -25,6 +25,8 @@ struct Recording {
     /// Index and value of each input and each state, by name.
     inputs: HashMap<String, (usize, ValueId)>,
     states: HashMap<String, (usize, ValueId)>,
+    /// Constants asked for by [`Recorder::shared_constant`].
+    shared: HashMap<String, (ValueId, TensorType)>,
     segment: Option<SegmentId>,
     phase: Option<Phase>,
     /// Random operations recorded so far: each draws from a stream of its own.
@@ -121,6 +123,22 @@ impl Recorder {
         let id = rec.graph.push_value(ty.clone(), Source::Constant(index));
         drop(rec);
         Ok(Tensor::new(self.clone(), id, ty))
+    }
+
+    /// The constant of this key; made now if it was not asked for before.
+    pub(crate) fn shared_constant<T: Element>(
+        &self,
+        key: String,
+        data: impl FnOnce() -> Vec<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Tensor> {
+        let made = self.open("constant")?.shared.get(&key).cloned();
+        if let Some((id, ty)) = made {
+            return Ok(Tensor::new(self.clone(), id, ty));
+        }
+        let tensor = self.constant(&data(), shape)?;
+        self.open("constant")?.shared.insert(key, (tensor.id(), tensor.ty().clone()));
+        Ok(tensor)
     }
 
     /// Reads state. Every read in a recording, wherever it stands, sees the

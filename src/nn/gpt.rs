@@ -2,7 +2,11 @@
 //!
 //! Shapes: `B` batch, `T` time, `C` width, `H` heads, `D = C / H`, `V` vocabulary.
 
-use super::{Dropout, Embedding, LayerNorm, Linear, Module, dotted};
+use super::attention::Projections;
+use super::{
+    AttentionConfig, CacheStep, Dropout, Embedding, KeyValueCache, LayerNorm, Linear, Module, MultiHeadAttention,
+    dotted,
+};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::params::{Param, Params};
@@ -62,22 +66,14 @@ impl GptConfig {
     }
 }
 
-#[derive(Debug, Clone)]
-enum Projections {
-    Fused(Linear),
-    Separate { q: Linear, k: Linear, v: Linear },
-}
-
 /// `x += proj(attention(ln_1(x))); x += proj(act(fc(ln_2(x))))`.
 #[derive(Debug, Clone)]
 pub struct TransformerBlock {
     ln_1: LayerNorm,
-    projections: Projections,
-    attention_out: Linear,
+    attention: MultiHeadAttention,
     ln_2: LayerNorm,
     up: Linear,
     down: Linear,
-    heads: usize,
     activation: Activation,
     dropout: Dropout,
 }
@@ -89,18 +85,12 @@ impl TransformerBlock {
     /// [`Error::Argument`] if the heads do not divide the width.
     pub fn new(params: &Params, name: &str, config: &GptConfig) -> Result<Self> {
         let width = config.width;
-        if config.heads == 0 || !width.is_multiple_of(config.heads) {
-            return Err(Error::Argument {
-                op: "transformer_block",
-                argument: "heads",
-                value: config.heads.to_string(),
-                detail: format!("it must divide the width {width}"),
-            });
-        }
+        let attention = AttentionConfig { causal: true, ..AttentionConfig::new(width, config.heads) };
+        attention.check("transformer_block")?;
         let linear = |suffix: &str, inputs, outputs| Linear::new(params, &dotted(name, suffix), inputs, outputs, true);
         let ln_1 = LayerNorm::new(params, &dotted(name, "ln_1"), width)?;
         let projections = if config.fused_qkv {
-            Projections::Fused(linear("attn.qkv", width, width.saturating_mul(3))?)
+            Projections::Packed(linear("attn.qkv", width, width.saturating_mul(3))?)
         } else {
             Projections::Separate {
                 q: linear("attn.q", width, width)?,
@@ -110,34 +100,29 @@ impl TransformerBlock {
         };
         Ok(Self {
             ln_1,
-            projections,
-            attention_out: linear("attn.proj", width, width)?,
+            attention: MultiHeadAttention::of(projections, linear("attn.proj", width, width)?, attention)?,
             ln_2: LayerNorm::new(params, &dotted(name, "ln_2"), width)?,
             up: linear("mlp.fc", width, config.hidden)?,
             down: linear("mlp.proj", config.hidden, width)?,
-            heads: config.heads,
             activation: config.activation,
             dropout: Dropout::new(config.dropout)?,
         })
     }
 
-    /// `[B, T, C] -> [B, H, T, D]`, a view.
-    fn split_heads(&self, x: &Tensor) -> Result<Tensor> {
-        let [b, t, c] = three(x)?;
-        x.reshape([b, t, self.heads, c / self.heads])?.permute(&[0, 2, 1, 3])
+    /// The block with the part that mixes tokens given.
+    fn with_attention(&self, x: &Tensor, attention: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let attended = self.dropout.forward(&attention(&self.ln_1.forward(x)?)?)?;
+        let x = x.add(&attended)?;
+        let fed = self.dropout.forward(&self.feed_forward(&self.ln_2.forward(&x)?)?)?;
+        x.add(&fed)
     }
 
-    fn attention(&self, x: &Tensor) -> Result<Tensor> {
-        let [b, t, c] = three(x)?;
-        let (q, k, v) = match &self.projections {
-            Projections::Separate { q, k, v } => (q.forward(x)?, k.forward(x)?, v.forward(x)?),
-            Projections::Fused(qkv) => {
-                let parts = qkv.forward(x)?.split(-1, &[c, c, c])?;
-                (parts[0].clone(), parts[1].clone(), parts[2].clone())
-            }
-        };
-        let heads = self.split_heads(&q)?.attention(&self.split_heads(&k)?, &self.split_heads(&v)?, true)?;
-        self.attention_out.forward(&heads.permute(&[0, 2, 1, 3])?.reshape([b, t, c])?)
+    /// The block on tokens `x [B, T, C]` that come after those of a cache, as its layer `layer`.
+    ///
+    /// # Errors
+    /// As [`CacheStep::attend`].
+    pub fn decode(&self, x: &Tensor, step: &CacheStep, layer: usize) -> Result<Tensor> {
+        self.with_attention(x, |x| self.attention.decode(x, step, layer))
     }
 
     fn feed_forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -152,24 +137,18 @@ impl TransformerBlock {
 
 impl Module for TransformerBlock {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let attended = self.dropout.forward(&self.attention(&self.ln_1.forward(x)?)?)?;
-        let x = x.add(&attended)?;
-        let fed = self.dropout.forward(&self.feed_forward(&self.ln_2.forward(&x)?)?)?;
-        x.add(&fed)
+        self.with_attention(x, |x| self.attention.forward(x))
     }
     fn parameters(&self) -> Vec<Param> {
         let mut all = self.ln_1.parameters();
-        match &self.projections {
-            Projections::Fused(qkv) => all.extend(qkv.parameters()),
-            Projections::Separate { q, k, v } => {
-                all.extend([q, k, v].into_iter().flat_map(Module::parameters));
-            }
-        }
-        all.extend(self.attention_out.parameters());
+        all.extend(self.attention.parameters());
         all.extend(self.ln_2.parameters());
         all.extend(self.up.parameters());
         all.extend(self.down.parameters());
         all
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        vec![&mut self.ln_1, &mut self.attention, &mut self.ln_2, &mut self.up, &mut self.down, &mut self.dropout]
     }
 }
 
@@ -184,6 +163,7 @@ pub struct Gpt {
     head: Linear,
     dropout: Dropout,
     context: usize,
+    heads: usize,
 }
 
 impl Gpt {
@@ -206,40 +186,64 @@ impl Gpt {
             head: Linear::new(params, "head", config.width, config.vocabulary, false)?,
             dropout: Dropout::new(config.dropout)?,
             context: config.context,
+            heads: config.heads,
         })
     }
 
-    /// The model for evaluation: without dropout, on the same parameters.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        let mut model = self.clone();
-        model.dropout = model.dropout.eval();
-        for block in &mut model.blocks {
-            block.dropout = block.dropout.eval();
-        }
-        model
-    }
-
-    /// Logits `[B, T, V]` for token indices `[B, T]` (i32 or u32), `T` at most the
-    /// context. Every block is a checkpoint segment named `layerN`.
+    /// [`Module::forward`].
     ///
     /// # Errors
     /// [`Error::Shape`] if the indices do not fit.
     pub fn logits(&self, ids: &Tensor) -> Result<Tensor> {
+        self.forward(ids)
+    }
+
+    /// An empty cache named `name` for [`Self::decode`] of `batch` sequences, as long as
+    /// the context.
+    ///
+    /// # Errors
+    /// [`Error::StateConflict`] if the names are taken by state of another type.
+    pub fn cache(&self, params: &Params, name: &str, batch: usize) -> Result<KeyValueCache> {
+        let head = self.position.ty().shape.dims().get(1).map_or(0, |width| width / self.heads.max(1));
+        KeyValueCache::new(params, name, self.blocks.len(), [batch, self.heads, self.context, head])
+    }
+
+    /// Logits `[B, T, V]` for `T` more tokens `ids [B, T]` after those of the cache, to
+    /// which it appends them. Equal to the last rows of [`Self::logits`] of all tokens
+    /// up to the order of sums. Use [`Module::eval`]'s model.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the indices do not fit; [`Error::Argument`] inside a
+    /// checkpoint segment.
+    pub fn decode(&self, ids: &Tensor, cache: &KeyValueCache) -> Result<Tensor> {
+        let step = cache.append(ids.recorder(), self.tokens(ids)?)?;
+        let positions = ids.recorder().param(&self.position)?.embedding(step.positions())?;
+        let mut x = self.dropout.forward(&self.token.forward(ids)?.add(&positions)?)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            x = block.decode(&x, &step, layer)?;
+        }
+        self.head.forward(&self.norm.forward(&x)?)
+    }
+
+    /// `T` of indices `[B, T]`, at most the context.
+    fn tokens(&self, ids: &Tensor) -> Result<usize> {
+        let shapes = || vec![ids.shape().clone()];
         let &[_, t] = ids.dims() else {
-            return Err(Error::Shape {
-                op: "gpt",
-                shapes: vec![ids.shape().clone()],
-                detail: "expected token indices [B, T]".into(),
-            });
+            return Err(Error::Shape { op: "gpt", shapes: shapes(), detail: "expected token indices [B, T]".into() });
         };
         if t > self.context {
-            return Err(Error::Shape {
-                op: "gpt",
-                shapes: vec![ids.shape().clone()],
-                detail: format!("T is longer than the context of {}", self.context),
-            });
+            let detail = format!("T is longer than the context of {}", self.context);
+            return Err(Error::Shape { op: "gpt", shapes: shapes(), detail });
         }
+        Ok(t)
+    }
+}
+
+impl Module for Gpt {
+    /// Logits `[B, T, V]` for token indices `[B, T]` (`i32` or `u32`), `T` at most the
+    /// context. Every block is a checkpoint segment named `layerN`.
+    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        let t = self.tokens(ids)?;
         let recorder = ids.recorder();
         let positions = recorder.param(&self.position)?.narrow(0, 0, t)?;
         let mut x = self.dropout.forward(&self.token.forward(ids)?.add(&positions)?)?;
@@ -248,10 +252,7 @@ impl Gpt {
         }
         self.head.forward(&self.norm.forward(&x)?)
     }
-
-    /// Its parameters, in the order in which they were created.
-    #[must_use]
-    pub fn parameters(&self) -> Vec<Param> {
+    fn parameters(&self) -> Vec<Param> {
         let mut all = self.token.parameters();
         all.push(self.position.clone());
         all.extend(self.blocks.iter().flat_map(Module::parameters));
@@ -259,12 +260,11 @@ impl Gpt {
         all.extend(self.head.parameters());
         all
     }
-}
-
-fn three(x: &Tensor) -> Result<[usize; 3]> {
-    <[usize; 3]>::try_from(x.dims()).map_err(|_| Error::Shape {
-        op: "transformer_block",
-        shapes: vec![x.shape().clone()],
-        detail: "expected [B, T, C]".into(),
-    })
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        let mut all: Vec<&mut dyn Module> = vec![&mut self.token, &mut self.dropout];
+        all.extend(self.blocks.iter_mut().map(|block| block as &mut dyn Module));
+        all.push(&mut self.norm);
+        all.push(&mut self.head);
+        all
+    }
 }

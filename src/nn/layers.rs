@@ -1,17 +1,20 @@
 //! Linear, embedding, layer norm and dropout.
 
-use super::{Module, dotted};
+use super::{Lora, Module, dotted};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::params::{Init, Param, Params};
 
-/// `y = x W^T + b`; `weight [out, in]`, `bias [out]`.
+/// `y = x W^T + b`; `weight [out, in]`, `bias [out]`; with an adapter, what that
+/// gives added.
 #[derive(Debug, Clone)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Param,
     /// `[out]`.
     pub bias: Option<Param>,
+    /// An adapter; see [`super::add_lora`].
+    pub lora: Option<Lora>,
 }
 
 impl Linear {
@@ -21,9 +24,14 @@ impl Linear {
     /// # Errors
     /// [`Error::StateConflict`] if the names are taken by state of another type.
     pub fn new(params: &Params, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
-        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
-        let init = Init::Uniform { low: -bound, high: bound };
+        let init = Self::first_values(inputs);
         Self::with_init(params, name, [inputs, outputs], init.clone(), bias.then_some(init))
+    }
+
+    /// Uniform in `+-1/sqrt(inputs)`, PyTorch's `kaiming_uniform_(a=sqrt(5))`.
+    pub(super) fn first_values(inputs: usize) -> Init {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        Init::Uniform { low: -bound, high: bound }
     }
 
     /// A layer from `inputs` to `outputs` with first values of its own for the
@@ -40,21 +48,53 @@ impl Linear {
     ) -> Result<Self> {
         let weight = params.create(&dotted(name, "weight"), [outputs, inputs], weight)?;
         let bias = bias.map(|init| params.create(&dotted(name, "bias"), [outputs], init)).transpose()?;
-        Ok(Self { weight, bias })
+        Ok(Self::of(weight, bias))
+    }
+
+    /// A layer of these parameters.
+    #[must_use]
+    pub const fn of(weight: Param, bias: Option<Param>) -> Self {
+        Self { weight, bias, lora: None }
+    }
+
+    /// Its dotted name: its weight's without `.weight` (`_weight` in PyTorch's attention).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let name = self.weight.name();
+        name.strip_suffix("weight").map_or(name, |name| name.trim_end_matches(['.', '_']))
+    }
+
+    /// Outputs `first..first + count` only, computed from those rows of the weight.
+    pub(super) fn forward_part(&self, x: &Tensor, first: usize, count: usize) -> Result<Tensor> {
+        self.forward_with(x, |rows| rows.narrow(0, first, count))
+    }
+
+    /// `part` picks from everything that has a row per output.
+    fn forward_with(&self, x: &Tensor, part: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let recorder = x.recorder();
+        let rows = |param: &Param| part(&recorder.param(param)?);
+        let bias = self.bias.as_ref().map(rows).transpose()?;
+        let y = x.linear(&rows(&self.weight)?, bias.as_ref())?;
+        match &self.lora {
+            Some(lora) => y.add(&lora.forward(x, rows(&lora.b)?)?),
+            None => Ok(y),
+        }
     }
 }
 
 impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let recorder = x.recorder();
-        let weight = recorder.param(&self.weight)?;
-        match &self.bias {
-            Some(bias) => x.linear(&weight, Some(&recorder.param(bias)?)),
-            None => x.linear(&weight, None),
-        }
+        self.forward_with(x, |rows| Ok(rows.clone()))
     }
     fn parameters(&self) -> Vec<Param> {
-        std::iter::once(self.weight.clone()).chain(self.bias.clone()).collect()
+        let adapter = self.lora.iter().flat_map(|lora| [lora.a.clone(), lora.b.clone()]);
+        std::iter::once(self.weight.clone()).chain(self.bias.clone()).chain(adapter).collect()
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        self.lora.iter_mut().map(|lora| &mut lora.dropout as &mut dyn Module).collect()
+    }
+    fn linears_mut(&mut self) -> Vec<&mut Self> {
+        vec![self]
     }
 }
 
@@ -146,12 +186,6 @@ impl Dropout {
             })
         }
     }
-
-    /// The same layer for evaluation: the identity.
-    #[must_use]
-    pub fn eval(self) -> Self {
-        Self { training: false, ..self }
-    }
 }
 
 impl Module for Dropout {
@@ -160,5 +194,8 @@ impl Module for Dropout {
     }
     fn parameters(&self) -> Vec<Param> {
         Vec::new()
+    }
+    fn set_training(&mut self, training: bool) {
+        self.training = training;
     }
 }

@@ -25,6 +25,9 @@ impl Module for MlpBlock {
     fn parameters(&self) -> Vec<Param> {
         [self.up.parameters(), self.down.parameters()].concat()
     }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        vec![&mut self.up, &mut self.down, &mut self.dropout]
+    }
 }
 
 /// A chain of [`MlpBlock`]s named `blocks.0`, `blocks.1`, ...
@@ -85,5 +88,8 @@ impl Module for Mlp {
     }
     fn parameters(&self) -> Vec<Param> {
         self.blocks.iter().flat_map(Module::parameters).collect()
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        self.blocks.iter_mut().map(|block| block as &mut dyn Module).collect()
     }
 }

@@ -115,12 +115,6 @@ impl BatchNorm2d {
             training: true,
         })
     }
-
-    /// The same layer, over the same state, for evaluation.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        Self { training: false, ..self.clone() }
-    }
 }
 
 impl Module for BatchNorm2d {
@@ -154,5 +148,8 @@ impl Module for BatchNorm2d {
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone(), self.bias.clone()]
+    }
+    fn set_training(&mut self, training: bool) {
+        self.training = training;
     }
 }

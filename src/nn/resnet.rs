@@ -54,17 +54,6 @@ impl ResidualBlock {
             },
         })
     }
-
-    /// The same block, over the same state, for evaluation.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        Self {
-            bn1: self.bn1.eval(),
-            bn2: self.bn2.eval(),
-            downsample: self.downsample.as_ref().map(|(conv, norm)| (conv.clone(), norm.eval())),
-            ..self.clone()
-        }
-    }
 }
 
 impl Module for ResidualBlock {
@@ -82,6 +71,13 @@ impl Module for ResidualBlock {
         all.extend([self.conv2.parameters(), self.bn2.parameters()].concat());
         if let Some((conv, norm)) = &self.downsample {
             all.extend([conv.parameters(), norm.parameters()].concat());
+        }
+        all
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        let mut all: Vec<&mut dyn Module> = vec![&mut self.conv1, &mut self.bn1, &mut self.conv2, &mut self.bn2];
+        if let Some((conv, norm)) = &mut self.downsample {
+            all.extend([conv as &mut dyn Module, norm]);
         }
         all
     }
@@ -155,13 +151,6 @@ impl ResNet {
         let fc = Linear::new(params, "fc", if config.blocks == 0 { first } else { last }, config.classes, true)?;
         Ok(Self { conv1, bn1, pools: !config.small_stem, blocks, fc })
     }
-
-    /// The same model, over the same state, for evaluation.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        let blocks = self.blocks.iter().map(ResidualBlock::eval).collect();
-        Self { bn1: self.bn1.eval(), blocks, ..self.clone() }
-    }
 }
 
 impl Module for ResNet {
@@ -182,6 +171,12 @@ impl Module for ResNet {
         let mut all = [self.conv1.parameters(), self.bn1.parameters()].concat();
         all.extend(self.blocks.iter().flat_map(Module::parameters));
         all.extend(self.fc.parameters());
+        all
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        let mut all: Vec<&mut dyn Module> = vec![&mut self.conv1, &mut self.bn1];
+        all.extend(self.blocks.iter_mut().map(|block| block as &mut dyn Module));
+        all.push(&mut self.fc);
         all
     }
 }

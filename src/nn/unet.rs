@@ -28,12 +28,6 @@ impl DoubleConv {
         };
         Ok(Self { layers: [layer(1, ins)?, layer(2, outs)?] })
     }
-
-    /// The same block, over the same state, for evaluation.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        Self { layers: self.layers.clone().map(|(conv, norm)| (conv, norm.eval())) }
-    }
 }
 
 impl Module for DoubleConv {
@@ -46,6 +40,9 @@ impl Module for DoubleConv {
     }
     fn parameters(&self) -> Vec<Param> {
         self.layers.iter().flat_map(|(conv, norm)| [conv.parameters(), norm.parameters()].concat()).collect()
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        self.layers.iter_mut().flat_map(|(conv, norm)| [conv as &mut dyn Module, norm]).collect()
     }
 }
 
@@ -98,17 +95,6 @@ impl UNet {
         let head = Conv2d::new(params, "head", [at(0)?, channels[1]], 1, Conv2dOptions::new(1, 0), true)?;
         Ok(Self { down, bottom, up, head })
     }
-
-    /// The same model, over the same state, for evaluation.
-    #[must_use]
-    pub fn eval(&self) -> Self {
-        Self {
-            down: self.down.iter().map(DoubleConv::eval).collect(),
-            bottom: self.bottom.eval(),
-            up: self.up.iter().map(|(grow, merge)| (grow.clone(), merge.eval())).collect(),
-            head: self.head.clone(),
-        }
-    }
 }
 
 impl Module for UNet {
@@ -139,6 +125,13 @@ impl Module for UNet {
         all.extend(self.bottom.parameters());
         all.extend(self.up.iter().flat_map(|(grow, merge)| [grow.parameters(), merge.parameters()].concat()));
         all.extend(self.head.parameters());
+        all
+    }
+    fn children_mut(&mut self) -> Vec<&mut dyn Module> {
+        let mut all: Vec<&mut dyn Module> = self.down.iter_mut().map(|block| block as &mut dyn Module).collect();
+        all.push(&mut self.bottom);
+        all.extend(self.up.iter_mut().flat_map(|(grow, merge)| [grow as &mut dyn Module, merge]));
+        all.push(&mut self.head);
         all
     }
 }

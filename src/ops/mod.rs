@@ -40,6 +40,7 @@ mod reduce;
 mod resample;
 mod reshape;
 mod roll;
+mod rope;
 mod scan;
 mod select;
 mod slice;
@@ -55,6 +56,7 @@ pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};
 pub use digest::fingerprint;
 pub(crate) use reduce::column_sums;
+pub use rope::RopeOptions;
 
 use std::borrow::Cow;
 use std::fmt::Debug;

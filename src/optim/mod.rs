@@ -60,7 +60,7 @@ pub struct Guard {
 
 impl Gradients {
     /// Differentiates `loss` with respect to every parameter that the recording
-    /// has read so far.
+    /// has read so far and that is not frozen ([`Param::freeze`]).
     ///
     /// # Errors
     /// As [`Recorder::gradients`].
@@ -75,11 +75,11 @@ impl Gradients {
                 .collect()
         });
         let trained: Vec<Param> =
-            params.all().into_iter().filter(|p| used.iter().any(|name| name == p.name())).collect();
+            params.all().into_iter().filter(|p| !p.is_frozen() && used.iter().any(|name| name == p.name())).collect();
         Self::with_respect_to(loss, &trained)
     }
 
-    /// Differentiates `loss` with respect to the given parameters.
+    /// Differentiates `loss` with respect to the given parameters, frozen or not.
     ///
     /// # Errors
     /// As [`Recorder::gradients`].

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use super::{Init, StateBytes};
 use crate::dtype::{DType, Shape, TensorType};
@@ -18,6 +19,8 @@ pub(crate) struct Slot {
     pub(crate) category: Category,
     pub(super) index: usize,
     pub(super) init: Init,
+    /// Steps recorded now do not train it.
+    pub(super) frozen: AtomicBool,
     buffer: Mutex<Option<DeviceBuffer>>,
 }
 
@@ -86,9 +89,10 @@ impl Table {
             return if slot.ty == ty { Ok(slot) } else { Err(slot.conflict(&ty)) };
         }
         let buffer = Mutex::default();
-        let slot = Shared::new(Slot { name: name.to_owned(), ty, category, index: self.created, init, buffer });
+        let (name, index, frozen) = (name.to_owned(), self.created, AtomicBool::new(false));
+        let slot = Shared::new(Slot { name: name.clone(), ty, category, index, init, frozen, buffer });
         self.created += 1;
-        self.by_name.insert(name.to_owned(), self.slots.len());
+        self.by_name.insert(name, self.slots.len());
         self.slots.push(slot.clone());
         Ok(slot)
     }
@@ -145,7 +149,7 @@ impl Table {
     }
 
     /// Up to three names that look like this one, the nearest first.
-    fn similar(&self, name: &str) -> Vec<String> {
+    pub(super) fn similar(&self, name: &str) -> Vec<String> {
         let far = (name.chars().count() / 3).max(2);
         let mut near: Vec<(usize, &str)> =
             self.slots.iter().map(|s| (distance(name, &s.name), s.name.as_str())).filter(|(d, _)| *d <= far).collect();

@@ -4,7 +4,7 @@
 use remat::dtype::Shape;
 use remat::gpu::{Gpu, InputData};
 use remat::graph::{Recorder, Tensor};
-use remat::nn::{Activation, Gpt, GptConfig};
+use remat::nn::{Activation, Gpt, GptConfig, Module};
 use remat::optim::{AdamW, AdamWConfig, Optimizer};
 use remat::params::Params;
 use remat::{Error, Result};
