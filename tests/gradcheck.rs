@@ -5,7 +5,10 @@ use remat::error::{Error, Result};
 use remat::gpu::Gpu;
 use remat::gradcheck::{GradCheck, Sample};
 use remat::graph::{Recorder, Tensor};
-use remat::ops::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op};
+use remat::ops::{
+    Conv2dOptions, CrossEntropyOptions, ElementCall, ElementwiseOp, GradientCall, Lowering, NllOptions, Op, PadMode,
+    Reduction, RopeOptions,
+};
 use remat::shared::Shared;
 
 type Table = &'static [(&'static str, Record)];
@@ -76,6 +79,17 @@ const UNARY: Table = &[
     ("triu", |_, x| x[0].triu(1)),
     ("causal_fill", |_, x| x[0].causal_fill(0.0)),
     ("layer_norm", |_, x| x[0].layer_norm(None, None, 1e-5)),
+    ("rms_norm", |_, x| x[0].rms_norm(None, 1e-5)),
+    ("instance_norm", |_, x| x[0].reshape([1, 3, 4])?.instance_norm(None, None, 1e-5)),
+    ("flip", |_, x| x[0].flip(&[0, 1])?.mul(&x[0])),
+    ("roll", |_, x| x[0].roll(1, 1)?.mul(&x[0])),
+    ("repeat", |_, x| x[0].repeat(&[2, 1, 2])?.sqr()),
+    ("repeat_interleave", |_, x| x[0].repeat_interleave(2, 1)?.sqr()),
+    ("pad_with", |_, x| x[0].pad_with(&[(1, 0), (2, 1)], PadMode::Reflect)?.sqr()),
+    ("diagonal", |_, x| x[0].diagonal(1)?.sqr()),
+    ("movedim", |_, x| x[0].reshape([2, 3, 2])?.movedim(0, -1)?.sqr()),
+    ("rope_with", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: false })),
+    ("rope_with, interleaved", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: true })),
 ];
 
 /// Functions of one positive tensor.
@@ -116,8 +130,76 @@ const SEVERAL: Table = &[
         let [q, k] = [&x[0], &x[1]].map(|t| t.reshape([1, 1, 3, 4]));
         q?.attention(k.as_ref().map_err(Clone::clone)?, k.as_ref().map_err(Clone::clone)?, false)
     }),
+    ("rms_norm", |_, x| x[0].rms_norm(Some(&x[2]), 1e-5)),
+    ("gather", |g, x| x[0].gather(1, &g.constant(&[3_i32, 3, 0, 1, 2, 2], [3, 2])?)?.mul(&x[1].narrow(1, 0, 2)?)),
+    ("gather, first axis", |g, x| x[0].gather(0, &g.constant(&[2_i32, 0, 0, 1, 2, 0, 1, 1], [2, 4])?)?.sqr()),
+    ("scatter_add", |g, x| {
+        let ids = g.constant(&[3_i32, 3, 0, 1, 2, 2, 1, 1, 1, 0, 0, 2], [3, 4])?;
+        x[0].scatter_add(1, &ids, &x[1].sqr()?)?.mul(&x[0])
+    }),
+    ("index_select", |g, x| x[0].index_select(1, &g.constant(&[3_i32, 0, 3], [3])?)?.mul(&x[1].narrow(1, 0, 3)?)),
+    ("index_add", |g, x| x[0].index_add(0, &g.constant(&[2_i32, 0, 2], [3])?, &x[1].sqr()?)?.mul(&x[0])),
+    ("l1_loss", |_, x| x[0].l1_loss(&x[1].add_scalar(3.0_f32)?, Reduction::Mean)),
+    ("huber_loss, near", |_, x| x[0].huber_loss(&x[1], 4.0, Reduction::None)),
+    ("huber_loss, far", |_, x| x[0].huber_loss(&x[1].add_scalar(3.0_f32)?, 0.5, Reduction::None)),
+    ("smooth_l1_loss", |_, x| x[0].smooth_l1_loss(&x[1], 5.0, Reduction::Sum)),
+    ("mse", |_, x| x[0].mse(&x[2], Reduction::BatchMean)),
+    ("bce_with_logits", |_, x| x[0].bce_with_logits(&x[1].sigmoid()?, None, Reduction::None)),
+    ("bce_with_logits, weighted", |_, x| x[0].bce_with_logits(&x[1].sigmoid()?, Some(&x[2]), Reduction::None)),
+    ("bce_loss", |_, x| x[0].sigmoid()?.bce_loss(&x[1].sigmoid()?, Reduction::None)),
+    ("kl_div", |_, x| x[0].log_softmax(1)?.kl_div(&x[1].softmax(1)?, false, Reduction::BatchMean)),
+    ("kl_div of logarithms", |_, x| x[0].log_softmax(1)?.kl_div(&x[1].log_softmax(1)?, true, Reduction::None)),
+    ("nll_loss", |g, x| x[0].log_softmax(1)?.nll_loss(&g.constant(&[2_i32, 0, 3], [3])?, Reduction::None)),
+    ("nll_loss_with", |g, x| {
+        let options = NllOptions { weights: Some(&x[2].sqr()?), ignore_index: Some(9), reduction: Reduction::Mean };
+        x[0].log_softmax(1)?.nll_loss_with(&g.constant(&[2_i32, 9, 3], [3])?, options)
+    }),
+    ("cross_entropy_with", |g, x| {
+        let options = CrossEntropyOptions { reduction: Reduction::None, ignore_index: Some(9), label_smoothing: 0.2 };
+        x[0].cross_entropy_with(&g.constant(&[2_i32, 9, 3], [3])?, options)
+    }),
+    ("cross_entropy_weighted", |g, x| {
+        let options = CrossEntropyOptions { label_smoothing: 0.2, ..CrossEntropyOptions::default() };
+        x[0].cross_entropy_weighted(&g.constant(&[2_i32, 0, 3], [3])?, &x[2].sqr()?, options)
+    }),
+    ("cosine_similarity", |_, x| x[0].cosine_similarity(&x[1], 1, 1e-6)),
+    ("cosine_embedding_loss", |g, x| {
+        x[0].cosine_embedding_loss(&x[1], &g.constant(&[1.0_f32, -1.0, 1.0], [3])?, -1.5, Reduction::None)
+    }),
     ("embedding", |g, x| x[0].embedding(&g.constant(&[2_i32, 0, 2], [3])?)?.mul(&x[1])),
     ("cross_entropy", |g, x| x[0].cross_entropy(&g.constant(&[2_i32, 0, 3], [3])?)),
+];
+
+/// Functions of images x `[1, 4, 3, 4]`, a weight w `[4, 2, 2, 3]` and one value per channel c `[4]`.
+const IMAGES: Table = &[
+    ("conv2d", |_, x| {
+        let options = Conv2dOptions { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 2 };
+        x[0].conv2d(&x[1], Some(&x[2]), options)
+    }),
+    ("conv2d, depthwise", |_, x| {
+        let options = Conv2dOptions { groups: 4, ..Conv2dOptions::default() };
+        x[0].conv2d(&x[1].narrow(1, 0, 1)?, None, options)
+    }),
+    ("conv_transpose2d", |_, x| {
+        let options = Conv2dOptions { stride: [2, 1], padding: [1, 0], ..Conv2dOptions::default() };
+        x[0].conv_transpose2d(&x[1], Some(&x[2].narrow(0, 0, 2)?), options, [1, 0])
+    }),
+    ("conv1d", |_, x| x[0].reshape([1, 4, 12])?.conv1d(&x[1].reshape([4, 4, 3])?, Some(&x[2]), 2, 1, 1, 1)),
+    ("avg_pool2d", |_, x| x[0].avg_pool2d([2, 3], [1, 2], [1, 1], false)?.mul(&x[2].reshape([4, 1, 1])?)),
+    ("avg_pool2d, padding counted", |_, x| x[0].avg_pool2d([2, 2], [2, 2], [1, 0], true)),
+    ("adaptive_avg_pool2d", |_, x| x[0].adaptive_avg_pool2d([2, 3])),
+    ("upsample_nearest2d", |_, x| x[0].upsample_nearest2d([5, 4])),
+    ("upsample_bilinear2d", |_, x| x[0].upsample_bilinear2d([5, 6], false)),
+    ("pixel_shuffle", |_, x| x[0].pixel_shuffle(2)?.sqr()),
+    ("pixel_unshuffle", |_, x| x[0].reshape([1, 1, 6, 8])?.pixel_unshuffle(2)?.sqr()),
+    ("group_norm", |_, x| x[0].group_norm(2, Some(&x[2]), Some(&x[2]), 1e-5)),
+    ("instance_norm", |_, x| x[0].instance_norm(Some(&x[2]), None, 1e-5)),
+    ("batch_norm_train", |_, x| Ok(x[0].batch_norm_train(Some(&x[2]), Some(&x[2]), 1e-5)?.0)),
+    ("batch_norm_eval", |g, x| {
+        // Into the running statistics no gradient flows.
+        let [mean, var] = [[0.1_f32, -0.3, 0.0, 0.4], [0.5, 1.5, 0.25, 2.0]].map(|c| g.constant(&c, [4]));
+        x[0].batch_norm_eval(&mean?, &var?, Some(&x[2]), Some(&x[2]), 1e-5)
+    }),
 ];
 
 /// Functions that choose: of values a tenth and more apart.
@@ -127,6 +209,11 @@ const CHOICES: Table = &[
     ("sort", |_, x| x[0].sort(1, true).map(|y| y.0)),
     ("topk", |_, x| x[0].topk(2, 0, false).map(|y| y.0)),
     ("median", |_, x| x[0].median(1, true)),
+    ("max_pool2d", |_, x| x[0].reshape([1, 1, 3, 4])?.max_pool2d([2, 2], [1, 2], [1, 0])),
+    ("sort, first axis", |_, x| x[0].sort(0, false)?.0.mul(&x[0])),
+    ("topk, last axis", |_, x| x[0].topk(3, 1, true)?.0.sqr()),
+    ("cumprod", |_, x| x[0].cumprod(1)),
+    ("prod", |_, x| x[0].prod(&[0], false)),
     ("maximum", |_, x| x[0].maximum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
     ("minimum", |_, x| x[0].minimum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
 ];
@@ -167,15 +254,16 @@ fn the_librarys_own_gradients_and_a_wrong_one() {
     let gpu = gpu();
     let noise = || Sample::noise([3, 4], 1);
     let apart: Vec<f32> = [7, 2, 11, 4, 0, 9, 5, 1, 10, 3, 8, 6].iter().map(|&v| v as f32 * 0.2 - 1.0).collect();
-    let groups: [(Table, Vec<Sample>); 4] = [
-        (UNARY, vec![noise()]),
-        (POSITIVE, vec![Sample::uniform([3, 4], 0.5, 2.0, 2)]),
-        (SEVERAL, vec![noise(), Sample::noise([3, 4], 3), Sample::noise([4], 4)]),
-        (CHOICES, vec![Sample::new([3, 4], apart)]),
+    let images = vec![Sample::noise([1, 4, 3, 4], 5), Sample::noise([4, 2, 2, 3], 6), Sample::noise([4], 7)];
+    let groups: [(Table, Vec<Sample>, usize); 5] = [
+        (UNARY, vec![noise()], 12),
+        (POSITIVE, vec![Sample::uniform([3, 4], 0.5, 2.0, 2)], 12),
+        (SEVERAL, vec![noise(), Sample::noise([3, 4], 3), Sample::noise([4], 4)], 28),
+        (IMAGES, images, 100),
+        (CHOICES, vec![Sample::new([3, 4], apart)], 12),
     ];
     let mut wrong = Vec::new();
-    for (table, samples) in groups {
-        let elements: usize = samples.len() * 12 - if samples.len() > 1 { 8 } else { 0 };
+    for (table, samples, elements) in groups {
         for (name, record) in table {
             match GradCheck::new(name).check_blocking(&gpu, &samples, record) {
                 Ok(report) => assert_eq!(report.elements, elements, "{name}"),

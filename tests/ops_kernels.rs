@@ -5,6 +5,7 @@ mod common;
 mod ops_kernels {
     mod arrange;
     mod copies;
+    mod gathers;
     pub(crate) mod harness;
     mod reduce;
     mod rows;

@@ -62,6 +62,16 @@ impl KernelOp for Assign {
     }
 }
 
+/// Records `state <- value`, the state as [`Recorder::param`] gives it. It keeps its
+/// value where `skip`, one `u32`, is not 0.
+pub(crate) fn assign(state: &Tensor, value: &Tensor, skip: Option<&Tensor>) -> Result<()> {
+    let value = match skip {
+        Some(skip) => skip.ne_scalar(0_u32)?.where_(state, value)?,
+        None => value.clone(),
+    };
+    state.recorder().record(Shared::new(Assign), &[state, &value]).map(|_| ())
+}
+
 impl Recorder {
     /// Sets a state to `value` once per run, after all that reads it.
     ///
@@ -69,6 +79,6 @@ impl Recorder {
     /// [`Error::Shape`] or [`Error::DType`] unless the value has the state's type;
     /// [`Error::StateConflict`] if the recording writes the state twice.
     pub fn assign(&self, state: &Param, value: &Tensor) -> Result<()> {
-        self.record(Shared::new(Assign), &[&self.param(state)?, value]).map(|_| ())
+        assign(&self.param(state)?, value, None)
     }
 }

@@ -40,6 +40,9 @@ pub enum Reduction {
     Mean,
     /// The sum.
     Sum,
+    /// The sum divided by the extent of the first axis (PyTorch's `"batchmean"` of
+    /// `kl_div`).
+    BatchMean,
     /// One loss per row or element.
     None,
 }
@@ -297,12 +300,30 @@ impl ElementwiseOp for SquaredDifference {
     }
 }
 
+/// The targets as `i32` with 0 in the place of ignored ones, and what sets their rows to 0.
+pub(super) fn kept_targets(
+    targets: &Tensor,
+    ignore: Option<i32>,
+) -> Result<(Tensor, impl Fn(Tensor) -> Result<Tensor> + use<>)> {
+    let mut ids = targets.to_i32()?;
+    let ignored = ignore.map(|ignore| ids.eq_scalar(ignore)).transpose()?;
+    if let Some(ignored) = &ignored {
+        ids = ids.masked_fill(ignored, 0)?;
+    }
+    let drop = move |rows: Tensor| match &ignored {
+        Some(ignored) => rows.masked_fill(ignored, 0.0),
+        None => Ok(rows),
+    };
+    Ok((ids, drop))
+}
+
 impl Tensor {
     /// The losses put together as `reduction` says.
     pub(super) fn reduced(&self, reduction: Reduction) -> Result<Self> {
         match reduction {
             Reduction::Mean => self.mean_all(),
             Reduction::Sum => self.sum_all(),
+            Reduction::BatchMean => self.sum_all()?.div_scalar(self.dims().first().copied().unwrap_or(1) as f32),
             Reduction::None => Ok(self.clone()),
         }
     }
@@ -382,13 +403,8 @@ impl Tensor {
         let [loss, lse] = &outputs[..] else {
             return Err(Error::NoGradient { op: OP, detail: "cross_entropy has two outputs".into() });
         };
-        let mut ids = targets.to_i32()?;
-        let ignored = options.ignore_index.map(|ignore| ids.eq_scalar(ignore)).transpose()?;
-        if let Some(ignored) = &ignored {
-            ids = ids.masked_fill(ignored, 0)?;
-        }
-        let drop = |t: Self| ignored.as_ref().map_or(Ok(t.clone()), |ignored| t.masked_fill(ignored, 0.0));
-        let of_target = drop(weights.reshape([classes, 1])?.embedding(&ids)?.flatten(0, 1)?)?;
+        let (ids, drop) = kept_targets(targets, options.ignore_index)?;
+        let of_target = drop(weights.gather(0, &ids)?)?;
         let mut loss = loss.mul(&of_target)?;
         let smoothing = options.label_smoothing;
         if smoothing > 0.0 {

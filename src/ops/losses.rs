@@ -6,13 +6,15 @@
 //! smooth_l1     huber / delta
 //! bce_logits    max(x, 0) - x y + ln(1 + exp(-|x|))       times a weight where y = 1
 //! kl_div        y (ln y - x), 0 where y = 0;              y (= exp y given as a logarithm)
-//! nll           -x[n, target]
+//! nll           -w[target] x[n, target], w being weights of classes
 //! cosine        1 - cos(a, b) where t = 1, max(0, cos(a, b) - margin) where t = -1
 //! ```
 //!
 //! The formulas are those of PyTorch's functions of these names.
 
 use super::Reduction;
+use super::cross_entropy::kept_targets;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 
@@ -21,6 +23,17 @@ fn expect_positive(op: &'static str, argument: &'static str, value: f32) -> Resu
         return Ok(());
     }
     Err(Error::Argument { op, argument, value: value.to_string(), detail: "expected a finite number above 0".into() })
+}
+
+/// What [`Tensor::nll_loss_with`] may be told.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NllOptions<'a> {
+    /// `[V]`: how often each class counts; without them, once.
+    pub weights: Option<&'a Tensor>,
+    /// Rows with this target have no loss and do not count for the mean.
+    pub ignore_index: Option<i32>,
+    /// How the losses of the rows are put together.
+    pub reduction: Reduction,
 }
 
 impl Tensor {
@@ -99,7 +112,7 @@ impl Tensor {
     /// The divergence `target (ln target - self)` of Kullback and Leibler, `self`
     /// being logarithms of probabilities and `target` probabilities, or logarithms
     /// of them if `log_target` (`kl_div`). [`Reduction::Mean`] divides by the number
-    /// of elements; PyTorch's `batchmean` is the sum divided by the batch.
+    /// of elements; [`Reduction::BatchMean`] by that of rows, which is the divergence.
     ///
     /// # Errors
     /// As [`Tensor::l1_loss`].
@@ -117,16 +130,54 @@ impl Tensor {
     }
 
     /// The negative logarithm at the class: these logarithms of probabilities
-    /// `[N, V]` with `targets [N]` (`nll_loss`). A target that is no class gives NaN.
+    /// `[N, V]` with `targets [N]` (`nll_loss`); [`Tensor::nll_loss_with`] without
+    /// weights, nothing ignored.
+    ///
+    /// # Errors
+    /// As [`Tensor::nll_loss_with`].
+    pub fn nll_loss(&self, targets: &Self, reduction: Reduction) -> Result<Self> {
+        self.nll_loss_with(targets, NllOptions { reduction, ..NllOptions::default() })
+    }
+
+    /// `-w[target] x[n, target]` of these logarithms of probabilities `x [N, V]` with
+    /// `targets [N]` (`i32` or `u32`), `w` being the weights of `options`
+    /// (`nll_loss(weight=.., ignore_index=..)`). The mean divides by the sum of `w` over
+    /// the rows that are not ignored. A target that is no class, and is not ignored,
+    /// gives NaN.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::DType`] if the operands do not fit.
-    pub fn nll_loss(&self, targets: &Self, reduction: Reduction) -> Result<Self> {
-        if self.rank() != 2 || targets.dims() != [self.dims()[0]] {
-            let shapes = vec![self.shape().clone(), targets.shape().clone()];
-            return Err(Error::Shape { op: "nll_loss", shapes, detail: "expected [N, V] and targets [N]".into() });
+    pub fn nll_loss_with(&self, targets: &Self, options: NllOptions<'_>) -> Result<Self> {
+        const OP: &str = "nll_loss";
+        self.expect_float(OP, 0)?;
+        let fits = self.rank() == 2
+            && targets.dims() == [self.dims()[0]]
+            && options.weights.is_none_or(|weights| weights.dims() == [self.dims()[1]]);
+        if !fits {
+            let all = [Some(self), Some(targets), options.weights];
+            let shapes = all.into_iter().flatten().map(|t| t.shape().clone()).collect();
+            let detail = "expected [N, V], targets [N] and weights [V]".into();
+            return Err(Error::Shape { op: OP, shapes, detail });
         }
-        self.gather(1, &targets.unsqueeze(1)?)?.squeeze(1)?.neg()?.reduced(reduction)
+        if !matches!(targets.dtype(), DType::I32 | DType::U32) {
+            return Err(Error::DType { op: OP, operand: 1, found: targets.dtype(), expected: "i32 or u32" });
+        }
+        let (ids, drop) = kept_targets(targets, options.ignore_index)?;
+        let loss = self.gather(1, &ids.unsqueeze(1)?)?.squeeze(1)?.neg()?;
+        let counted = match options.weights {
+            Some(weights) => {
+                weights.expect_float(OP, 2)?;
+                Some(drop(weights.gather(0, &ids)?)?)
+            }
+            None => options.ignore_index.map(|_| drop(self.recorder().ones(targets.shape())?)).transpose()?,
+        };
+        let Some(counted) = counted else { return loss.reduced(options.reduction) };
+        // Also where the logarithm of an ignored row is infinite there is no loss.
+        let loss = drop(loss.mul(&counted)?)?;
+        match options.reduction {
+            Reduction::Mean => loss.sum_all()?.div(&counted.sum_all()?),
+            reduction => loss.reduced(reduction),
+        }
     }
 
     /// The cosine of the angle between this tensor and `other` along `axis`, each

@@ -50,11 +50,13 @@ mod split;
 mod unary;
 
 pub use arrange::PadMode;
+pub(crate) use assign::assign;
 pub use attention::AttentionOptions;
 pub use binary::Scalar;
 pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};
 pub use digest::fingerprint;
+pub use losses::NllOptions;
 pub(crate) use reduce::column_sums;
 pub use rope::RopeOptions;
 

@@ -30,7 +30,6 @@ const BLOCKS: &str =
 const MERGE: &str =
     concat!(include_str!("../../shaders/shared/sort.wgsl"), include_str!("../../shaders/sort_merge.wgsl"));
 const RANKS: &str = include_str!("../../shaders/sort_ranks.wgsl");
-const TAKE: &str = include_str!("../../shaders/take_along.wgsl");
 
 /// Places of a block that one invocation per element sorts by counting.
 const BLOCK: u64 = 16;
@@ -98,63 +97,6 @@ impl KernelOp for Sort {
     }
 }
 
-/// Of x `[O, R, I]` the elements at places `[O, K, I]` along R, 0 where there is
-/// none. The third operand, `[O, R, I]`, tells for each element of x where in the
-/// result it stands: with the two exchanged, this op is its own gradient.
-#[derive(Debug, Clone, Copy)]
-struct TakeAlong;
-
-impl Op for TakeAlong {
-    fn name(&self) -> &'static str {
-        "take_along"
-    }
-    fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
-        Ok(vec![TensorType::new(inputs[0].dtype, inputs[1].shape.clone())])
-    }
-    fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
-        let (places, inverse, g) = (&call.inputs[1], &call.inputs[2], call.grad()?);
-        // Of no elements nothing comes back.
-        let dx = if g.element_count() == 0 {
-            g.recorder().zeros(call.inputs[0].shape())?
-        } else {
-            g.apply_with(*self, &[inverse, places])?
-        };
-        Ok(vec![Some(dx), None, None])
-    }
-    fn lowering(&self) -> Lowering<'_> {
-        Lowering::Kernel(self)
-    }
-}
-
-impl KernelOp for TakeAlong {
-    fn accepts(&self, operand: usize, layout: &crate::dtype::Layout) -> bool {
-        // The inverse is not bound.
-        operand == 2 || (layout.is_contiguous() && layout.offset == 0)
-    }
-    fn kernels(&self, context: &KernelContext<'_>) -> Result<KernelCalls> {
-        let (from, to) = (context.inputs[0].ty, context.outputs[0]);
-        let elements = to.shape.element_count();
-        let dims = to.shape.dims();
-        Ok(KernelCalls {
-            scratch_bytes: Vec::new(),
-            calls: vec![KernelCall {
-                name: self.name(),
-                source: TAKE.into(),
-                constants: Vec::new(),
-                operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
-                uniforms: vec![
-                    word(elements),
-                    word(dims[2] as u64),
-                    word(from.shape.dims()[1] as u64),
-                    word(dims[1] as u64),
-                ],
-                grid: context.profile.split_grid(elements.div_ceil(64)),
-                cost: Cost { flops: 0.0, bytes: 12.0 * elements as f64 },
-            }],
-        })
-    }
-}
-
 impl Tensor {
     /// `[O, R, I]`, order and rank of the sort along `axis`.
     fn sorted(&self, op: &'static str, axis: isize, descending: bool) -> Result<[Self; 3]> {
@@ -178,7 +120,7 @@ impl Tensor {
         dims[self.axis(op, axis)?] = count;
         let [lines, order, rank] = self.sorted(op, axis, descending)?;
         let places = order.narrow(1, 0, count)?;
-        let values = lines.apply_with(TakeAlong, &[&places, &rank])?;
+        let values = super::gather::take_sorted(&lines, &places, &rank)?;
         Ok((values.reshape(dims.clone())?, places.reshape(dims)?))
     }
 

@@ -5,11 +5,12 @@
 //! finish  g' = a + g / k, to be applied, and a <- 0
 //! ```
 
-use super::update::{Update, assign, bits};
+use super::update::{Update, bits};
 use super::{Gradients, Optimizer, expect_float};
 use crate::error::{Error, Result};
 use crate::fuse::program::Category;
 use crate::graph::{Recorder, Tensor};
+use crate::ops::assign;
 use crate::params::{Init, Param, Params};
 
 const UPDATE: &str = include_str!("../../shaders/shared/accumulate_update.wgsl");
@@ -125,5 +126,5 @@ impl Accumulator {
 
 fn clear(total: &Tensor) -> Result<()> {
     let zero = total.recorder().zeros(total.shape())?;
-    assign("accumulate_clear", total, &zero, None)
+    assign(total, &zero, None)
 }

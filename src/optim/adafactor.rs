@@ -14,12 +14,12 @@
 //! ```
 
 use super::group::{Group, Groups, at_least_zero};
-use super::update::assign;
 use super::{Guard, Optimizer, expect_float};
 use crate::dtype::TensorType;
 use crate::error::Result;
 use crate::fuse::program::Category;
 use crate::graph::Tensor;
+use crate::ops::assign;
 use crate::params::{Init, Param, Params};
 
 /// Settings of [`Adafactor`]. The learning rate is the run's input `"lr"`, the
@@ -86,7 +86,7 @@ impl Adafactor {
         let state = self.params.create_typed(&name, ty, Category::Optimizer, Init::Zeros)?;
         let old = mean.recorder().param(&state)?;
         let new = old.add(&mean.sub(&old)?.mul(b)?)?;
-        assign("adafactor", &old, &new, skip)?;
+        assign(&old, &new, skip)?;
         Ok(new)
     }
 }
@@ -130,6 +130,6 @@ impl Optimizer for Adafactor {
         } else {
             value.mul(&lr.mul_scalar((lr_factor * weight_decay) as f32)?.rsub_scalar(1.0_f32)?)?
         };
-        assign("adafactor", &value, &kept.sub(&moved)?, skip)
+        assign(&value, &kept.sub(&moved)?, skip)
     }
 }

@@ -7,11 +7,12 @@
 //! ```
 
 use super::group::below_one;
-use super::update::{Update, UpdateScalar, assign, bits};
+use super::update::{Update, UpdateScalar, bits};
 use crate::dtype::{DType, TensorType};
 use crate::error::Result;
 use crate::fuse::program::Category;
 use crate::graph::Recorder;
+use crate::ops::assign;
 use crate::params::{Init, Param, Params};
 
 const UPDATE: &str = include_str!("../../shaders/shared/ema_update.wgsl");
@@ -65,7 +66,7 @@ impl Ema {
             let update = Update::new("ema", &["average"], &["param"]).formula(UPDATE, words).scalar(UpdateScalar::Step);
             update.record(&[&average, &value, &count])?;
         }
-        assign("ema", &count, &count.add_scalar(1_u32)?, None)
+        assign(&count, &count.add_scalar(1_u32)?, None)
     }
 
     /// Records the exchange of these parameters with their averages; a second run

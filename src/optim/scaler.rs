@@ -12,7 +12,7 @@ use crate::dtype::{DType, TensorType};
 use crate::error::{Error, Result};
 use crate::fuse::program::Category;
 use crate::graph::{Recorder, Tensor};
-use crate::ops::Scalar;
+use crate::ops::{Scalar, assign};
 use crate::params::{Init, Params};
 
 /// Settings of a [`LossScaler`].
@@ -109,9 +109,9 @@ impl LossScaler {
         let kept = grows.where_(&grown, &scale)?;
         let scale_next = failed.where_(&scale.mul_scalar(c.backoff_factor)?, &kept)?;
         let restarts = failed.logical_or(&grows)?;
-        super::update::assign("loss_scale", &scale, &scale_next, None)?;
-        super::update::assign("loss_scale", &since, &next.masked_fill(&restarts, Scalar::U32(0))?, None)?;
-        super::update::assign("loss_scale", &updates, &updates.add_scalar(1_u32)?, Some(&skip))?;
+        assign(&scale, &scale_next, None)?;
+        assign(&since, &next.masked_fill(&restarts, Scalar::U32(0))?, None)?;
+        assign(&updates, &updates.add_scalar(1_u32)?, Some(&skip))?;
         unscaled.guard = Some(Guard { skip, step: updates });
         Ok(unscaled)
     }

@@ -208,21 +208,6 @@ impl KernelOp for Update {
     }
 }
 
-const ASSIGN: &str = "struct Rule { unused: u32 }\n\n\
-    fn update(w: Rule, lr: f32, step: u32, e: Elements) -> Elements {\n    \
-    return Elements(e.value, e.value);\n}\n";
-
-/// Records `state <- value`; nothing is written where `skip` is not 0.
-pub(super) fn assign(name: &'static str, state: &Tensor, value: &Tensor, skip: Option<&Tensor>) -> Result<()> {
-    let mut update = Update::new(name, &["state"], &["value"]).formula(ASSIGN, vec![0]);
-    let mut operands = vec![state, value];
-    if let Some(skip) = skip {
-        update = update.scalar(UpdateScalar::Skip);
-        operands.push(skip);
-    }
-    update.record(&operands)
-}
-
 /// A number as a field of `Rule`.
 pub(super) const fn bits(value: f64) -> u32 {
     (value as f32).to_bits()

@@ -290,7 +290,7 @@ fn cross_entropy_reductions_and_wrong_targets() {
 #[test]
 fn mse_with_broadcasting() {
     let device = device();
-    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::BatchMean, Reduction::None] {
         check(
             &device,
             &[(&[3, 5], noise(15, 1)), (&[5], noise(5, 2))],
@@ -300,6 +300,7 @@ fn mse_with_broadcasting() {
                 match reduction {
                     Reduction::Mean => vec![each.iter().sum::<f64>() / 15.0],
                     Reduction::Sum => vec![each.iter().sum()],
+                    Reduction::BatchMean => vec![each.iter().sum::<f64>() / 3.0],
                     Reduction::None => each,
                 }
             },
