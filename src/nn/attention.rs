@@ -75,7 +75,7 @@ impl AttentionConfig {
             return wrong("key_value_heads", key_value_heads, format!("it must divide the {heads} heads"));
         }
         let head = self.head_width();
-        if self.rotary_base.is_some() && head % 2 != 0 {
+        if self.rotary_base.is_some() && !head.is_multiple_of(2) {
             return wrong("heads", heads, format!("rotary positions turn pairs, and a head is {head} wide"));
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Keys and values of the tokens so far, kept for generation.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::dotted;
@@ -121,7 +122,7 @@ pub struct CacheStep {
     /// `[T, 1]`.
     kept: Tensor,
     /// Cosines and sines of the positions, by base and width, made once for all layers.
-    turns: Mutex<Vec<((u32, usize), [Tensor; 2])>>,
+    turns: Mutex<BTreeMap<(u32, usize), [Tensor; 2]>>,
 }
 
 impl CacheStep {
@@ -137,12 +138,12 @@ impl CacheStep {
     /// As [`Recorder::rope_tables`].
     pub(super) fn turns(&self, base: f32, width: usize) -> Result<[Tensor; 2]> {
         let key = (base.to_bits(), width);
-        if let Some((_, turns)) = lock(&self.turns).iter().find(|(of, _)| *of == key) {
+        if let Some(turns) = lock(&self.turns).get(&key) {
             return Ok(turns.clone());
         }
         let [cos, sin] = self.positions.recorder().rope_tables(base, width, 0, self.cache.capacity)?;
         let turns = [cos.embedding(&self.positions)?, sin.embedding(&self.positions)?];
-        lock(&self.turns).push((key, turns.clone()));
+        lock(&self.turns).insert(key, turns.clone());
         Ok(turns)
     }
 

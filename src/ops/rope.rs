@@ -34,7 +34,7 @@ impl Recorder {
     /// # Errors
     /// [`Error::Argument`] for an odd width.
     pub fn rope_tables(&self, base: f32, width: usize, first: usize, rows: usize) -> Result<[Tensor; 2]> {
-        if width % 2 != 0 {
+        if !width.is_multiple_of(2) {
             let detail = "rotary positions turn pairs: expected an even width".into();
             return Err(Error::Argument { op: OP, argument: "width", value: width.to_string(), detail });
         }
@@ -61,7 +61,7 @@ impl Tensor {
     /// [`Error::DType`] unless `f32`.
     pub fn rope_with(&self, options: RopeOptions) -> Result<Self> {
         let [.., rows, width] = *self.dims() else { return Err(self.unfit()) };
-        if width % 2 != 0 {
+        if !width.is_multiple_of(2) {
             return Err(self.unfit());
         }
         let [cos, sin] = self.recorder().rope_tables(options.base, width, options.first, rows)?;
@@ -76,7 +76,7 @@ impl Tensor {
     pub fn rotate(&self, cos: &Self, sin: &Self, interleaved: bool) -> Result<Self> {
         self.expect_float(OP, 0)?;
         let [.., rows, width] = *self.dims() else { return Err(self.unfit()) };
-        if width % 2 != 0 {
+        if !width.is_multiple_of(2) {
             return Err(self.unfit());
         }
         let half = width / 2;
