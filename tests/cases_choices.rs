@@ -109,7 +109,7 @@ fn case_2_batch_norm_in_a_segment_moves_its_running_statistics_once_a_step() {
             let norm = BatchNorm2d::new(&params, "bn", c).unwrap();
             assert_eq!(norm.momentum, 0.1);
             let step = gpu
-                .step_blocking(policy, |r| {
+                .step_blocking(policy.clone(), |r| {
                     let x = r.input::<f32>("x", [n, c, 2, 3])?;
                     // Twice what comes in and a half: the statistics are of a value that is replayed.
                     let inside = |x: Tensor| {
