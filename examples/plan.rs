@@ -186,15 +186,18 @@ fn profile(arguments: &Arguments) -> DeviceProfile {
     profile
 }
 
-fn main() -> Outcome<()> {
-    let arguments = Arguments::parse();
+fn main() -> std::process::ExitCode {
+    common::end(run(&Arguments::parse()))
+}
+
+fn run(arguments: &Arguments) -> Outcome<()> {
     let policy = arguments.budget.map_or_else(|| arguments.policy.clone(), Policy::Budget);
-    let profile = profile(&arguments);
+    let profile = profile(arguments);
     let params = Params::offline(0);
 
     let start = Instant::now();
     let recorded = RecordedStep::new(&profile, |g| {
-        let loss = loss(&params, g, &arguments)?;
+        let loss = loss(&params, g, arguments)?;
         AdamW::new(&params, AdamWConfig::default())?.minimize(&loss)?;
         Ok(loss)
     })?;

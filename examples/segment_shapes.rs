@@ -61,8 +61,8 @@ fn images(first: u32, count: usize) -> (Vec<f32>, Vec<f32>) {
     (x, y)
 }
 
-fn main() -> Outcome<()> {
-    pollster::block_on(run(&Arguments::parse()))
+fn main() -> std::process::ExitCode {
+    common::end(pollster::block_on(run(&Arguments::parse())))
 }
 
 async fn run(arguments: &Arguments) -> Outcome<()> {

@@ -68,8 +68,8 @@ struct Arguments {
     json: bool,
 }
 
-fn main() -> Outcome<()> {
-    pollster::block_on(run(&Arguments::parse()))
+fn main() -> std::process::ExitCode {
+    common::end(pollster::block_on(run(&Arguments::parse())))
 }
 
 async fn run(arguments: &Arguments) -> Outcome<()> {

@@ -10,6 +10,17 @@ pub(crate) mod workload;
 /// What an example returns: any error, printed by `main`.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
+/// Ends a program: an error is printed as a person reads it.
+pub(crate) fn end(outcome: Outcome<()>) -> std::process::ExitCode {
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
 /// The median of some numbers; 0 of none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
