@@ -8,3 +8,21 @@ mod load;
 mod random;
 mod schedules;
 mod solver;
+
+use std::path::{Path, PathBuf};
+
+use remat::solve::Graph;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/solve/graphs")
+}
+
+/// One of the synthetic graphs.
+fn committed(name: &str) -> Graph {
+    load::graph(&folder(), name).unwrap().0
+}
+
+/// What is known of it, by budget.
+fn known(name: &str) -> Vec<load::Point> {
+    load::points(&folder(), name).unwrap()
+}

@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 use remat::solve::{Figures, Graph, Node, Run, Schedule, SolveError};
 
-use crate::{load, random};
+use crate::{committed, known, load, random};
 
 #[test]
 fn plans_of_the_integer_program_have_the_peak_and_the_cost_they_claim() {
     let mut checked = 0;
     for name in load::SYNTHETIC {
-        let graph = load::graph(name);
-        for point in load::points(name) {
+        let graph = committed(name);
+        for point in known(name) {
             let Some((cost, peak, plan)) = point.plan else { continue };
             assert_eq!(plan.check(&graph), Ok(Figures { peak, cost }), "{name} at {}", point.budget);
             let again = Schedule::from_order(&graph, &plan.order()).unwrap();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use remat::solve::{Effort, Schedule, SolveError, solve};
 
-use crate::{load, random};
+use crate::{committed, known, load, random};
 
 /// Without the exact search.
 const SEARCH: Effort = Effort { steps: 40_000, states: 0 };
@@ -13,8 +13,8 @@ const EXACT: Effort = Effort { steps: 4_000, states: 300_000 };
 fn small_graphs_are_solved_to_the_optimum_wherever_the_integer_program_is_feasible() {
     let mut solved = 0;
     for name in load::SYNTHETIC {
-        let graph = load::graph(name);
-        for point in load::points(name).iter().filter(|p| p.plan.is_some()) {
+        let graph = committed(name);
+        for point in known(name).iter().filter(|p| p.plan.is_some()) {
             let solution = solve(&graph, point.budget, &EXACT).unwrap();
             assert_eq!(solution.schedule.check(&graph), Ok(solution.figures));
             assert!(solution.figures.peak <= point.budget, "{name} at {}", point.budget);
@@ -30,8 +30,8 @@ fn small_graphs_are_solved_to_the_optimum_wherever_the_integer_program_is_feasib
 fn local_search_alone_comes_near_the_optimum() {
     let (mut points, mut near) = (0, 0);
     for name in load::SYNTHETIC {
-        let graph = load::graph(name);
-        for point in load::points(name).iter().filter(|p| p.plan.is_some()) {
+        let graph = committed(name);
+        for point in known(name).iter().filter(|p| p.plan.is_some()) {
             let Some(least) = point.any_order else { continue };
             points += 1;
             if let Ok(solution) = solve(&graph, point.budget, &SEARCH) {
@@ -46,7 +46,7 @@ fn local_search_alone_comes_near_the_optimum() {
 #[test]
 fn no_budget_below_the_widest_node_is_met() {
     for name in load::SYNTHETIC {
-        let graph = load::graph(name);
+        let graph = committed(name);
         let budget = graph.widest() - 1;
         match solve(&graph, budget, &SEARCH) {
             Err(SolveError::Infeasible { budget_bytes, least_bytes }) => {
