@@ -43,6 +43,8 @@ pub(super) struct Search {
     mark: u32,
     /// Evaluations and changes so far.
     pub(super) steps: u64,
+    /// The count at which dropping gives up.
+    pub(super) end: u64,
     random: u64,
     /// How much prices are disturbed: 0 for not at all.
     pub(super) noise: f64,
@@ -63,6 +65,7 @@ impl Search {
             marks: vec![0; graph.nodes().len()],
             mark: 0,
             steps: 0,
+            end: u64::MAX,
             random: 0x9e37_79b9_7f4a_7c15,
             noise: 0.0,
             power: 1.0,
@@ -214,7 +217,7 @@ impl Search {
                 if line.excess < lowest {
                     (lowest, stalled) = (line.excess, 0);
                 }
-                if line.cost >= limit || stalled > 100 {
+                if line.cost >= limit || stalled > 100 || self.steps > self.end {
                     return false;
                 }
                 for p in drop.at..drop.at + drop.nodes.len() {

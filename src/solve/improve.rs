@@ -168,6 +168,7 @@ pub(super) fn improve(search: &mut Search, line: &mut Line<'_>, steps: u64) {
     line.prune(search);
     let base = line.graph.base_cost();
     let end = search.steps.saturating_add(steps);
+    search.end = u64::MAX;
     let mut best = (line.cost, line.items.clone());
     let mut current = best.clone();
     let mut idle = 0u64;

@@ -9,13 +9,16 @@ mod chain;
 mod exact;
 mod graph;
 mod greedy;
+mod halving;
 mod improve;
 mod line;
+mod pareto;
 mod schedule;
 #[expect(clippy::module_inception, reason = "the function that the module is for")]
 mod solve;
 
 pub use chain::{Action, ChainPlan, Stage, mixed_steps, revolve_extra, rotor};
 pub use graph::{Graph, Node, SolveError};
+pub use pareto::{Curve, pareto};
 pub use schedule::{Figures, Run, Schedule};
 pub use solve::{Effort, Solution, solve};

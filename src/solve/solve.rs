@@ -3,6 +3,7 @@
 use super::exact::{self, Outcome};
 use super::graph::{Graph, SolveError};
 use super::greedy::Search;
+use super::halving::halving;
 use super::improve::improve;
 use super::line::Line;
 use super::schedule::{Figures, Schedule};
@@ -49,20 +50,28 @@ struct Start {
     shared: bool,
     /// Whether runs are first moved to where they free bytes.
     tight: bool,
+    /// The blocks of [`halving`]; 0 for every node once.
+    blocks: usize,
 }
 
-const STARTS: [Start; 6] = [
-    Start { levels: 1, power: 1.0, shared: false, tight: false },
-    Start { levels: 1, power: 1.0, shared: true, tight: false },
-    Start { levels: 8, power: 1.0, shared: true, tight: false },
-    Start { levels: 8, power: 2.0, shared: false, tight: false },
-    Start { levels: 24, power: 0.0, shared: true, tight: true },
-    Start { levels: 24, power: 1.0, shared: false, tight: true },
+const PLAIN: Start = Start { levels: 1, power: 1.0, shared: false, tight: false, blocks: 0 };
+
+/// The cheapest to try come first.
+const STARTS: [Start; 9] = [
+    PLAIN,
+    Start { shared: true, ..PLAIN },
+    Start { shared: true, levels: 8, ..PLAIN },
+    Start { shared: true, blocks: 8, ..PLAIN },
+    Start { shared: true, blocks: 32, ..PLAIN },
+    Start { levels: 8, power: 2.0, ..PLAIN },
+    Start { levels: 24, tight: true, ..PLAIN },
+    Start { shared: true, levels: 24, power: 0.0, tight: true, ..PLAIN },
+    Start { shared: true, blocks: 128, ..PLAIN },
 ];
 
 /// Looks for the cheapest schedule whose peak is at most `budget_bytes`.
 ///
-/// Starts from every node once, in the order given; drops values, cheapest per
+/// Starts from every node once, in the order given, or from recursive halving; drops values, cheapest per
 /// byte first, until the budget holds; removes the replays that turn out not to
 /// be needed; then takes some replays out at random and puts others in, keeping
 /// what is cheaper. Graphs of up to 24 nodes are then solved exactly, if
@@ -77,7 +86,7 @@ pub fn solve(graph: &Graph, budget_bytes: u64, effort: &Effort) -> Result<Soluti
     let mut best: Option<Line<'_>> = None;
     let mut least = u64::MAX;
     for start in &STARTS {
-        let line = first(graph, budget_bytes, &order, start, &mut search);
+        let line = first(graph, budget_bytes, &order, start, &mut search, effort.steps);
         least = least.min(line.peak);
         let better = best.as_ref().is_none_or(|b| line.cost < b.cost);
         if line.excess == 0 && better {
@@ -112,11 +121,17 @@ pub fn solve(graph: &Graph, budget_bytes: u64, effort: &Effort) -> Result<Soluti
 }
 
 /// A first plan; it exceeds the budget if none was found.
-fn first<'g>(graph: &'g Graph, budget: u64, order: &[u32], start: &Start, search: &mut Search) -> Line<'g> {
+fn first<'g>(graph: &'g Graph, budget: u64, order: &[u32], start: &Start, search: &mut Search, steps: u64) -> Line<'g> {
     let mut line = Line::new(graph, budget, order);
+    if start.blocks > 0 {
+        let turn = line.resident.iter().position(|&r| r == line.peak).unwrap_or(0);
+        line.set_order(&halving(graph, turn, start.blocks));
+        line.prune(search);
+    }
     // Past this, replays breed replays and nothing comes of it.
     let limit = graph.base_cost().saturating_mul(16).max(1);
     (search.power, search.shared, search.noise) = (start.power, start.shared, 0.0);
+    search.end = search.steps.saturating_add(steps);
     if start.tight {
         line.tighten(search);
     }

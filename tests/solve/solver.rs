@@ -1,7 +1,7 @@
 //! The solver, against optima and against the exact search.
 
 use proptest::prelude::*;
-use remat::solve::{Effort, Schedule, SolveError, solve};
+use remat::solve::{Effort, Schedule, SolveError, pareto, solve};
 
 use crate::{committed, known, load, random};
 
@@ -55,6 +55,28 @@ fn no_budget_below_the_widest_node_is_met() {
             }
             other => panic!("{name}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_curve_meets_every_budget_from_its_least_peak_and_never_dearer_with_more() {
+    for name in ["unet20b", "block12", "dag15_1"] {
+        let graph = committed(name);
+        let curve = pareto(&graph, 10, &EXACT).unwrap();
+        assert!(curve.points().len() >= 4, "{name}: {}", curve.points().len());
+        let least = curve.points().last().unwrap().0.peak;
+        for (figures, schedule) in curve.points() {
+            assert_eq!(schedule.check(&graph), Ok(*figures), "{name}");
+        }
+        let below = SolveError::Infeasible { budget_bytes: least - 1, least_bytes: least };
+        assert_eq!(curve.within(least - 1), Err(below), "{name}");
+        let mut cost = u64::MAX;
+        for budget in least..least + 50 {
+            let (figures, _) = curve.within(budget).unwrap();
+            assert!(figures.peak <= budget && figures.cost <= cost, "{name} at {budget}");
+            cost = figures.cost;
+        }
+        assert_eq!(curve.within(u64::MAX).unwrap().0.cost, graph.base_cost());
     }
 }
 
