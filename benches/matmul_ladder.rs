@@ -12,10 +12,13 @@
 //! see a cold start); `ms` and `GFLOP/s` the median run; `best` the fastest;
 //! `GF/cpu-s` gigaflops per CPU second, comparable while other programs run.
 
+#[path = "common/cpu.rs"]
+mod cpu;
 #[path = "matmul_ladder/device.rs"]
 mod device;
 
 use bytemuck::{Pod, Zeroable};
+use cpu::cpu_seconds;
 use device::Gpu;
 
 const EPILOGUE: &str = include_str!("../shaders/shared/epilogue_identity.wgsl");
@@ -392,19 +395,6 @@ fn time_cases() -> Vec<Case> {
     cases.push(dense([1024, 10, 784], "NT"));
     cases.push(dense([4096, 1, 1024], "NN"));
     cases
-}
-
-/// CPU seconds of all threads of this process where Linux tells, else NaN. On a CPU
-/// adapter, flops per CPU second stay comparable while other programs are running.
-fn cpu_seconds() -> f64 {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return f64::NAN;
-    };
-    let nanoseconds = |task: std::fs::DirEntry| -> Option<f64> {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse().ok()
-    };
-    tasks.flatten().filter_map(nanoseconds).sum::<f64>() / 1e9
 }
 
 fn time(gpu: &Gpu, kernels: &[Kernel], cases: &[Case]) {

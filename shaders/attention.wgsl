@@ -23,7 +23,7 @@
 
 // Blocks of four queries that one invocation owns: 1 or 2.
 override ROW_BLOCKS: u32 = 2u;
-// Blocks of four columns that one invocation makes: 1 to 8.
+// Blocks of four columns that one invocation makes: 1 to 16.
 override BLOCKS: u32 = 8u;
 // A multiple of 8: the lanes of a CPU adapter lie along x.
 override WORKGROUP_SIZE: u32 = 16u;
@@ -118,22 +118,38 @@ fn main(
     var m1 = vec4<f32>(LOWEST);
     var sum0 = vec4<f32>(0.0);
     var sum1 = vec4<f32>(0.0);
-    var c00 = mat4x4<f32>();
-    var c01 = mat4x4<f32>();
-    var c02 = mat4x4<f32>();
-    var c03 = mat4x4<f32>();
-    var c04 = mat4x4<f32>();
-    var c05 = mat4x4<f32>();
-    var c06 = mat4x4<f32>();
-    var c07 = mat4x4<f32>();
-    var c10 = mat4x4<f32>();
-    var c11 = mat4x4<f32>();
-    var c12 = mat4x4<f32>();
-    var c13 = mat4x4<f32>();
-    var c14 = mat4x4<f32>();
-    var c15 = mat4x4<f32>();
-    var c16 = mat4x4<f32>();
-    var c17 = mat4x4<f32>();
+    var a0 = mat4x4<f32>();
+    var a1 = mat4x4<f32>();
+    var a2 = mat4x4<f32>();
+    var a3 = mat4x4<f32>();
+    var a4 = mat4x4<f32>();
+    var a5 = mat4x4<f32>();
+    var a6 = mat4x4<f32>();
+    var a7 = mat4x4<f32>();
+    var a8 = mat4x4<f32>();
+    var a9 = mat4x4<f32>();
+    var a10 = mat4x4<f32>();
+    var a11 = mat4x4<f32>();
+    var a12 = mat4x4<f32>();
+    var a13 = mat4x4<f32>();
+    var a14 = mat4x4<f32>();
+    var a15 = mat4x4<f32>();
+    var b0 = mat4x4<f32>();
+    var b1 = mat4x4<f32>();
+    var b2 = mat4x4<f32>();
+    var b3 = mat4x4<f32>();
+    var b4 = mat4x4<f32>();
+    var b5 = mat4x4<f32>();
+    var b6 = mat4x4<f32>();
+    var b7 = mat4x4<f32>();
+    var b8 = mat4x4<f32>();
+    var b9 = mat4x4<f32>();
+    var b10 = mat4x4<f32>();
+    var b11 = mat4x4<f32>();
+    var b12 = mat4x4<f32>();
+    var b13 = mat4x4<f32>();
+    var b14 = mat4x4<f32>();
+    var b15 = mat4x4<f32>();
 
     // The last query of the tile sees most.
     let end = reach(min(row + 4u * ROW_BLOCKS, u.queries) - 1u);
@@ -198,71 +214,143 @@ fn main(
         let at0 = vec4<u32>(min(column + 0u, edge));
         let va0 = v_block(v_at0 + at0);
         let vb0 = v_block(v_at1 + at0);
-        c00 = times(c00, shrink0) + va0 * s00 + vb0 * s01;
+        a0 = times(a0, shrink0) + va0 * s00 + vb0 * s01;
         if (ROW_BLOCKS > 1u) {
-            c10 = times(c10, shrink1) + va0 * s10 + vb0 * s11;
+            b0 = times(b0, shrink1) + va0 * s10 + vb0 * s11;
         }
         if (BLOCKS > 1u) {
             let at1 = vec4<u32>(min(column + 1u, edge));
             let va1 = v_block(v_at0 + at1);
             let vb1 = v_block(v_at1 + at1);
-            c01 = times(c01, shrink0) + va1 * s00 + vb1 * s01;
+            a1 = times(a1, shrink0) + va1 * s00 + vb1 * s01;
             if (ROW_BLOCKS > 1u) {
-                c11 = times(c11, shrink1) + va1 * s10 + vb1 * s11;
+                b1 = times(b1, shrink1) + va1 * s10 + vb1 * s11;
             }
         }
         if (BLOCKS > 2u) {
             let at2 = vec4<u32>(min(column + 2u, edge));
             let va2 = v_block(v_at0 + at2);
             let vb2 = v_block(v_at1 + at2);
-            c02 = times(c02, shrink0) + va2 * s00 + vb2 * s01;
+            a2 = times(a2, shrink0) + va2 * s00 + vb2 * s01;
             if (ROW_BLOCKS > 1u) {
-                c12 = times(c12, shrink1) + va2 * s10 + vb2 * s11;
+                b2 = times(b2, shrink1) + va2 * s10 + vb2 * s11;
             }
         }
         if (BLOCKS > 3u) {
             let at3 = vec4<u32>(min(column + 3u, edge));
             let va3 = v_block(v_at0 + at3);
             let vb3 = v_block(v_at1 + at3);
-            c03 = times(c03, shrink0) + va3 * s00 + vb3 * s01;
+            a3 = times(a3, shrink0) + va3 * s00 + vb3 * s01;
             if (ROW_BLOCKS > 1u) {
-                c13 = times(c13, shrink1) + va3 * s10 + vb3 * s11;
+                b3 = times(b3, shrink1) + va3 * s10 + vb3 * s11;
             }
         }
         if (BLOCKS > 4u) {
             let at4 = vec4<u32>(min(column + 4u, edge));
             let va4 = v_block(v_at0 + at4);
             let vb4 = v_block(v_at1 + at4);
-            c04 = times(c04, shrink0) + va4 * s00 + vb4 * s01;
+            a4 = times(a4, shrink0) + va4 * s00 + vb4 * s01;
             if (ROW_BLOCKS > 1u) {
-                c14 = times(c14, shrink1) + va4 * s10 + vb4 * s11;
+                b4 = times(b4, shrink1) + va4 * s10 + vb4 * s11;
             }
         }
         if (BLOCKS > 5u) {
             let at5 = vec4<u32>(min(column + 5u, edge));
             let va5 = v_block(v_at0 + at5);
             let vb5 = v_block(v_at1 + at5);
-            c05 = times(c05, shrink0) + va5 * s00 + vb5 * s01;
+            a5 = times(a5, shrink0) + va5 * s00 + vb5 * s01;
             if (ROW_BLOCKS > 1u) {
-                c15 = times(c15, shrink1) + va5 * s10 + vb5 * s11;
+                b5 = times(b5, shrink1) + va5 * s10 + vb5 * s11;
             }
         }
         if (BLOCKS > 6u) {
             let at6 = vec4<u32>(min(column + 6u, edge));
             let va6 = v_block(v_at0 + at6);
             let vb6 = v_block(v_at1 + at6);
-            c06 = times(c06, shrink0) + va6 * s00 + vb6 * s01;
+            a6 = times(a6, shrink0) + va6 * s00 + vb6 * s01;
             if (ROW_BLOCKS > 1u) {
-                c16 = times(c16, shrink1) + va6 * s10 + vb6 * s11;
+                b6 = times(b6, shrink1) + va6 * s10 + vb6 * s11;
             }
         }
         if (BLOCKS > 7u) {
             let at7 = vec4<u32>(min(column + 7u, edge));
             let va7 = v_block(v_at0 + at7);
             let vb7 = v_block(v_at1 + at7);
-            c07 = times(c07, shrink0) + va7 * s00 + vb7 * s01;
+            a7 = times(a7, shrink0) + va7 * s00 + vb7 * s01;
             if (ROW_BLOCKS > 1u) {
-                c17 = times(c17, shrink1) + va7 * s10 + vb7 * s11;
+                b7 = times(b7, shrink1) + va7 * s10 + vb7 * s11;
+            }
+        }
+        if (BLOCKS > 8u) {
+            let at8 = vec4<u32>(min(column + 8u, edge));
+            let va8 = v_block(v_at0 + at8);
+            let vb8 = v_block(v_at1 + at8);
+            a8 = times(a8, shrink0) + va8 * s00 + vb8 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b8 = times(b8, shrink1) + va8 * s10 + vb8 * s11;
+            }
+        }
+        if (BLOCKS > 9u) {
+            let at9 = vec4<u32>(min(column + 9u, edge));
+            let va9 = v_block(v_at0 + at9);
+            let vb9 = v_block(v_at1 + at9);
+            a9 = times(a9, shrink0) + va9 * s00 + vb9 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b9 = times(b9, shrink1) + va9 * s10 + vb9 * s11;
+            }
+        }
+        if (BLOCKS > 10u) {
+            let at10 = vec4<u32>(min(column + 10u, edge));
+            let va10 = v_block(v_at0 + at10);
+            let vb10 = v_block(v_at1 + at10);
+            a10 = times(a10, shrink0) + va10 * s00 + vb10 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b10 = times(b10, shrink1) + va10 * s10 + vb10 * s11;
+            }
+        }
+        if (BLOCKS > 11u) {
+            let at11 = vec4<u32>(min(column + 11u, edge));
+            let va11 = v_block(v_at0 + at11);
+            let vb11 = v_block(v_at1 + at11);
+            a11 = times(a11, shrink0) + va11 * s00 + vb11 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b11 = times(b11, shrink1) + va11 * s10 + vb11 * s11;
+            }
+        }
+        if (BLOCKS > 12u) {
+            let at12 = vec4<u32>(min(column + 12u, edge));
+            let va12 = v_block(v_at0 + at12);
+            let vb12 = v_block(v_at1 + at12);
+            a12 = times(a12, shrink0) + va12 * s00 + vb12 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b12 = times(b12, shrink1) + va12 * s10 + vb12 * s11;
+            }
+        }
+        if (BLOCKS > 13u) {
+            let at13 = vec4<u32>(min(column + 13u, edge));
+            let va13 = v_block(v_at0 + at13);
+            let vb13 = v_block(v_at1 + at13);
+            a13 = times(a13, shrink0) + va13 * s00 + vb13 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b13 = times(b13, shrink1) + va13 * s10 + vb13 * s11;
+            }
+        }
+        if (BLOCKS > 14u) {
+            let at14 = vec4<u32>(min(column + 14u, edge));
+            let va14 = v_block(v_at0 + at14);
+            let vb14 = v_block(v_at1 + at14);
+            a14 = times(a14, shrink0) + va14 * s00 + vb14 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b14 = times(b14, shrink1) + va14 * s10 + vb14 * s11;
+            }
+        }
+        if (BLOCKS > 15u) {
+            let at15 = vec4<u32>(min(column + 15u, edge));
+            let va15 = v_block(v_at0 + at15);
+            let vb15 = v_block(v_at1 + at15);
+            a15 = times(a15, shrink0) + va15 * s00 + vb15 * s01;
+            if (ROW_BLOCKS > 1u) {
+                b15 = times(b15, shrink1) + va15 * s10 + vb15 * s11;
             }
         }
     }
@@ -275,51 +363,99 @@ fn main(
     let o_at1 = vec4<u32>(o_base) + rows1 * o_row;
     let columns = min(BLOCKS, u.value_width - column);
     if (columns > 0u) {
-        store(o_at0 + vec4<u32>(0u), times(c00, inverse0));
+        store(o_at0 + vec4<u32>(0u), times(a0, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(0u), times(c10, inverse1));
+            store(o_at1 + vec4<u32>(0u), times(b0, inverse1));
         }
     }
     if (columns > 1u) {
-        store(o_at0 + vec4<u32>(1u), times(c01, inverse0));
+        store(o_at0 + vec4<u32>(1u), times(a1, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(1u), times(c11, inverse1));
+            store(o_at1 + vec4<u32>(1u), times(b1, inverse1));
         }
     }
     if (columns > 2u) {
-        store(o_at0 + vec4<u32>(2u), times(c02, inverse0));
+        store(o_at0 + vec4<u32>(2u), times(a2, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(2u), times(c12, inverse1));
+            store(o_at1 + vec4<u32>(2u), times(b2, inverse1));
         }
     }
     if (columns > 3u) {
-        store(o_at0 + vec4<u32>(3u), times(c03, inverse0));
+        store(o_at0 + vec4<u32>(3u), times(a3, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(3u), times(c13, inverse1));
+            store(o_at1 + vec4<u32>(3u), times(b3, inverse1));
         }
     }
     if (columns > 4u) {
-        store(o_at0 + vec4<u32>(4u), times(c04, inverse0));
+        store(o_at0 + vec4<u32>(4u), times(a4, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(4u), times(c14, inverse1));
+            store(o_at1 + vec4<u32>(4u), times(b4, inverse1));
         }
     }
     if (columns > 5u) {
-        store(o_at0 + vec4<u32>(5u), times(c05, inverse0));
+        store(o_at0 + vec4<u32>(5u), times(a5, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(5u), times(c15, inverse1));
+            store(o_at1 + vec4<u32>(5u), times(b5, inverse1));
         }
     }
     if (columns > 6u) {
-        store(o_at0 + vec4<u32>(6u), times(c06, inverse0));
+        store(o_at0 + vec4<u32>(6u), times(a6, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(6u), times(c16, inverse1));
+            store(o_at1 + vec4<u32>(6u), times(b6, inverse1));
         }
     }
     if (columns > 7u) {
-        store(o_at0 + vec4<u32>(7u), times(c07, inverse0));
+        store(o_at0 + vec4<u32>(7u), times(a7, inverse0));
         if (ROW_BLOCKS > 1u) {
-            store(o_at1 + vec4<u32>(7u), times(c17, inverse1));
+            store(o_at1 + vec4<u32>(7u), times(b7, inverse1));
+        }
+    }
+    if (columns > 8u) {
+        store(o_at0 + vec4<u32>(8u), times(a8, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(8u), times(b8, inverse1));
+        }
+    }
+    if (columns > 9u) {
+        store(o_at0 + vec4<u32>(9u), times(a9, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(9u), times(b9, inverse1));
+        }
+    }
+    if (columns > 10u) {
+        store(o_at0 + vec4<u32>(10u), times(a10, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(10u), times(b10, inverse1));
+        }
+    }
+    if (columns > 11u) {
+        store(o_at0 + vec4<u32>(11u), times(a11, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(11u), times(b11, inverse1));
+        }
+    }
+    if (columns > 12u) {
+        store(o_at0 + vec4<u32>(12u), times(a12, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(12u), times(b12, inverse1));
+        }
+    }
+    if (columns > 13u) {
+        store(o_at0 + vec4<u32>(13u), times(a13, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(13u), times(b13, inverse1));
+        }
+    }
+    if (columns > 14u) {
+        store(o_at0 + vec4<u32>(14u), times(a14, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(14u), times(b14, inverse1));
+        }
+    }
+    if (columns > 15u) {
+        store(o_at0 + vec4<u32>(15u), times(a15, inverse0));
+        if (ROW_BLOCKS > 1u) {
+            store(o_at1 + vec4<u32>(15u), times(b15, inverse1));
         }
     }
     if (place.columns == 0u) {

@@ -20,7 +20,7 @@
 @group(0) @binding(5) var<storage, read_write> row_data: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> dkv: array<vec4<f32>>;
 
-// Blocks of four columns that one invocation makes of either gradient: 1 to 8.
+// Blocks of four columns that one invocation makes of either gradient: 1 to 16.
 override BLOCKS: u32 = 8u;
 // A multiple of 8: the lanes of a CPU adapter lie along x.
 override WORKGROUP_SIZE: u32 = 16u;
@@ -79,6 +79,14 @@ fn main(
     var dk5 = mat4x4<f32>();
     var dk6 = mat4x4<f32>();
     var dk7 = mat4x4<f32>();
+    var dk8 = mat4x4<f32>();
+    var dk9 = mat4x4<f32>();
+    var dk10 = mat4x4<f32>();
+    var dk11 = mat4x4<f32>();
+    var dk12 = mat4x4<f32>();
+    var dk13 = mat4x4<f32>();
+    var dk14 = mat4x4<f32>();
+    var dk15 = mat4x4<f32>();
     var dv0 = mat4x4<f32>();
     var dv1 = mat4x4<f32>();
     var dv2 = mat4x4<f32>();
@@ -87,6 +95,14 @@ fn main(
     var dv5 = mat4x4<f32>();
     var dv6 = mat4x4<f32>();
     var dv7 = mat4x4<f32>();
+    var dv8 = mat4x4<f32>();
+    var dv9 = mat4x4<f32>();
+    var dv10 = mat4x4<f32>();
+    var dv11 = mat4x4<f32>();
+    var dv12 = mat4x4<f32>();
+    var dv13 = mat4x4<f32>();
+    var dv14 = mat4x4<f32>();
+    var dv15 = mat4x4<f32>();
 
     // The first query that sees the first of these keys.
     let start = select(key - u.offset, 0u, key <= u.offset);
@@ -196,6 +212,54 @@ fn main(
                 let to7 = vec4<u32>(min(column + 7u, value_edge));
                 dv7 += g_block(g_at0 + to7) * s0 + g_block(g_at1 + to7) * s1;
             }
+            if (BLOCKS > 8u) {
+                let at8 = vec4<u32>(min(column + 8u, edge));
+                dk8 += q_block(q_at0 + at8) * p0 + q_block(q_at1 + at8) * p1;
+                let to8 = vec4<u32>(min(column + 8u, value_edge));
+                dv8 += g_block(g_at0 + to8) * s0 + g_block(g_at1 + to8) * s1;
+            }
+            if (BLOCKS > 9u) {
+                let at9 = vec4<u32>(min(column + 9u, edge));
+                dk9 += q_block(q_at0 + at9) * p0 + q_block(q_at1 + at9) * p1;
+                let to9 = vec4<u32>(min(column + 9u, value_edge));
+                dv9 += g_block(g_at0 + to9) * s0 + g_block(g_at1 + to9) * s1;
+            }
+            if (BLOCKS > 10u) {
+                let at10 = vec4<u32>(min(column + 10u, edge));
+                dk10 += q_block(q_at0 + at10) * p0 + q_block(q_at1 + at10) * p1;
+                let to10 = vec4<u32>(min(column + 10u, value_edge));
+                dv10 += g_block(g_at0 + to10) * s0 + g_block(g_at1 + to10) * s1;
+            }
+            if (BLOCKS > 11u) {
+                let at11 = vec4<u32>(min(column + 11u, edge));
+                dk11 += q_block(q_at0 + at11) * p0 + q_block(q_at1 + at11) * p1;
+                let to11 = vec4<u32>(min(column + 11u, value_edge));
+                dv11 += g_block(g_at0 + to11) * s0 + g_block(g_at1 + to11) * s1;
+            }
+            if (BLOCKS > 12u) {
+                let at12 = vec4<u32>(min(column + 12u, edge));
+                dk12 += q_block(q_at0 + at12) * p0 + q_block(q_at1 + at12) * p1;
+                let to12 = vec4<u32>(min(column + 12u, value_edge));
+                dv12 += g_block(g_at0 + to12) * s0 + g_block(g_at1 + to12) * s1;
+            }
+            if (BLOCKS > 13u) {
+                let at13 = vec4<u32>(min(column + 13u, edge));
+                dk13 += q_block(q_at0 + at13) * p0 + q_block(q_at1 + at13) * p1;
+                let to13 = vec4<u32>(min(column + 13u, value_edge));
+                dv13 += g_block(g_at0 + to13) * s0 + g_block(g_at1 + to13) * s1;
+            }
+            if (BLOCKS > 14u) {
+                let at14 = vec4<u32>(min(column + 14u, edge));
+                dk14 += q_block(q_at0 + at14) * p0 + q_block(q_at1 + at14) * p1;
+                let to14 = vec4<u32>(min(column + 14u, value_edge));
+                dv14 += g_block(g_at0 + to14) * s0 + g_block(g_at1 + to14) * s1;
+            }
+            if (BLOCKS > 15u) {
+                let at15 = vec4<u32>(min(column + 15u, edge));
+                dk15 += q_block(q_at0 + at15) * p0 + q_block(q_at1 + at15) * p1;
+                let to15 = vec4<u32>(min(column + 15u, value_edge));
+                dv15 += g_block(g_at0 + to15) * s0 + g_block(g_at1 + to15) * s1;
+            }
         }
     }
 
@@ -253,5 +317,53 @@ fn main(
     }
     if (dv_columns > 7u) {
         store(dv_at + vec4<u32>(7u), dv7, 1.0);
+    }
+    if (dk_columns > 8u) {
+        store(dk_at + vec4<u32>(8u), dk8, u.scale);
+    }
+    if (dv_columns > 8u) {
+        store(dv_at + vec4<u32>(8u), dv8, 1.0);
+    }
+    if (dk_columns > 9u) {
+        store(dk_at + vec4<u32>(9u), dk9, u.scale);
+    }
+    if (dv_columns > 9u) {
+        store(dv_at + vec4<u32>(9u), dv9, 1.0);
+    }
+    if (dk_columns > 10u) {
+        store(dk_at + vec4<u32>(10u), dk10, u.scale);
+    }
+    if (dv_columns > 10u) {
+        store(dv_at + vec4<u32>(10u), dv10, 1.0);
+    }
+    if (dk_columns > 11u) {
+        store(dk_at + vec4<u32>(11u), dk11, u.scale);
+    }
+    if (dv_columns > 11u) {
+        store(dv_at + vec4<u32>(11u), dv11, 1.0);
+    }
+    if (dk_columns > 12u) {
+        store(dk_at + vec4<u32>(12u), dk12, u.scale);
+    }
+    if (dv_columns > 12u) {
+        store(dv_at + vec4<u32>(12u), dv12, 1.0);
+    }
+    if (dk_columns > 13u) {
+        store(dk_at + vec4<u32>(13u), dk13, u.scale);
+    }
+    if (dv_columns > 13u) {
+        store(dv_at + vec4<u32>(13u), dv13, 1.0);
+    }
+    if (dk_columns > 14u) {
+        store(dk_at + vec4<u32>(14u), dk14, u.scale);
+    }
+    if (dv_columns > 14u) {
+        store(dv_at + vec4<u32>(14u), dv14, 1.0);
+    }
+    if (dk_columns > 15u) {
+        store(dk_at + vec4<u32>(15u), dk15, u.scale);
+    }
+    if (dv_columns > 15u) {
+        store(dv_at + vec4<u32>(15u), dv15, 1.0);
     }
 }

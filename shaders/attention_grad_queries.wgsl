@@ -20,7 +20,7 @@
 
 // Blocks of four queries that one invocation owns: 1 or 2.
 override ROW_BLOCKS: u32 = 2u;
-// Blocks of four columns that one invocation makes: 1 to 8.
+// Blocks of four columns that one invocation makes: 1 to 16.
 override BLOCKS: u32 = 8u;
 // A multiple of 8: the lanes of a CPU adapter lie along x.
 override WORKGROUP_SIZE: u32 = 16u;
@@ -92,22 +92,38 @@ fn main(
     let row12 = row_data[first + rows1.z];
     let row13 = row_data[first + rows1.w];
 
-    var c00 = mat4x4<f32>();
-    var c01 = mat4x4<f32>();
-    var c02 = mat4x4<f32>();
-    var c03 = mat4x4<f32>();
-    var c04 = mat4x4<f32>();
-    var c05 = mat4x4<f32>();
-    var c06 = mat4x4<f32>();
-    var c07 = mat4x4<f32>();
-    var c10 = mat4x4<f32>();
-    var c11 = mat4x4<f32>();
-    var c12 = mat4x4<f32>();
-    var c13 = mat4x4<f32>();
-    var c14 = mat4x4<f32>();
-    var c15 = mat4x4<f32>();
-    var c16 = mat4x4<f32>();
-    var c17 = mat4x4<f32>();
+    var a0 = mat4x4<f32>();
+    var a1 = mat4x4<f32>();
+    var a2 = mat4x4<f32>();
+    var a3 = mat4x4<f32>();
+    var a4 = mat4x4<f32>();
+    var a5 = mat4x4<f32>();
+    var a6 = mat4x4<f32>();
+    var a7 = mat4x4<f32>();
+    var a8 = mat4x4<f32>();
+    var a9 = mat4x4<f32>();
+    var a10 = mat4x4<f32>();
+    var a11 = mat4x4<f32>();
+    var a12 = mat4x4<f32>();
+    var a13 = mat4x4<f32>();
+    var a14 = mat4x4<f32>();
+    var a15 = mat4x4<f32>();
+    var b0 = mat4x4<f32>();
+    var b1 = mat4x4<f32>();
+    var b2 = mat4x4<f32>();
+    var b3 = mat4x4<f32>();
+    var b4 = mat4x4<f32>();
+    var b5 = mat4x4<f32>();
+    var b6 = mat4x4<f32>();
+    var b7 = mat4x4<f32>();
+    var b8 = mat4x4<f32>();
+    var b9 = mat4x4<f32>();
+    var b10 = mat4x4<f32>();
+    var b11 = mat4x4<f32>();
+    var b12 = mat4x4<f32>();
+    var b13 = mat4x4<f32>();
+    var b14 = mat4x4<f32>();
+    var b15 = mat4x4<f32>();
 
     // The last query of the tile sees most.
     let end = reach(min(row + 4u * ROW_BLOCKS, u.queries) - 1u);
@@ -175,71 +191,143 @@ fn main(
         let at0 = vec4<u32>(min(column + 0u, edge));
         let ka0 = k_block(k_at0 + at0);
         let kb0 = k_block(k_at1 + at0);
-        c00 += ka0 * p00 + kb0 * p01;
+        a0 += ka0 * p00 + kb0 * p01;
         if (ROW_BLOCKS > 1u) {
-            c10 += ka0 * p10 + kb0 * p11;
+            b0 += ka0 * p10 + kb0 * p11;
         }
         if (BLOCKS > 1u) {
             let at1 = vec4<u32>(min(column + 1u, edge));
             let ka1 = k_block(k_at0 + at1);
             let kb1 = k_block(k_at1 + at1);
-            c01 += ka1 * p00 + kb1 * p01;
+            a1 += ka1 * p00 + kb1 * p01;
             if (ROW_BLOCKS > 1u) {
-                c11 += ka1 * p10 + kb1 * p11;
+                b1 += ka1 * p10 + kb1 * p11;
             }
         }
         if (BLOCKS > 2u) {
             let at2 = vec4<u32>(min(column + 2u, edge));
             let ka2 = k_block(k_at0 + at2);
             let kb2 = k_block(k_at1 + at2);
-            c02 += ka2 * p00 + kb2 * p01;
+            a2 += ka2 * p00 + kb2 * p01;
             if (ROW_BLOCKS > 1u) {
-                c12 += ka2 * p10 + kb2 * p11;
+                b2 += ka2 * p10 + kb2 * p11;
             }
         }
         if (BLOCKS > 3u) {
             let at3 = vec4<u32>(min(column + 3u, edge));
             let ka3 = k_block(k_at0 + at3);
             let kb3 = k_block(k_at1 + at3);
-            c03 += ka3 * p00 + kb3 * p01;
+            a3 += ka3 * p00 + kb3 * p01;
             if (ROW_BLOCKS > 1u) {
-                c13 += ka3 * p10 + kb3 * p11;
+                b3 += ka3 * p10 + kb3 * p11;
             }
         }
         if (BLOCKS > 4u) {
             let at4 = vec4<u32>(min(column + 4u, edge));
             let ka4 = k_block(k_at0 + at4);
             let kb4 = k_block(k_at1 + at4);
-            c04 += ka4 * p00 + kb4 * p01;
+            a4 += ka4 * p00 + kb4 * p01;
             if (ROW_BLOCKS > 1u) {
-                c14 += ka4 * p10 + kb4 * p11;
+                b4 += ka4 * p10 + kb4 * p11;
             }
         }
         if (BLOCKS > 5u) {
             let at5 = vec4<u32>(min(column + 5u, edge));
             let ka5 = k_block(k_at0 + at5);
             let kb5 = k_block(k_at1 + at5);
-            c05 += ka5 * p00 + kb5 * p01;
+            a5 += ka5 * p00 + kb5 * p01;
             if (ROW_BLOCKS > 1u) {
-                c15 += ka5 * p10 + kb5 * p11;
+                b5 += ka5 * p10 + kb5 * p11;
             }
         }
         if (BLOCKS > 6u) {
             let at6 = vec4<u32>(min(column + 6u, edge));
             let ka6 = k_block(k_at0 + at6);
             let kb6 = k_block(k_at1 + at6);
-            c06 += ka6 * p00 + kb6 * p01;
+            a6 += ka6 * p00 + kb6 * p01;
             if (ROW_BLOCKS > 1u) {
-                c16 += ka6 * p10 + kb6 * p11;
+                b6 += ka6 * p10 + kb6 * p11;
             }
         }
         if (BLOCKS > 7u) {
             let at7 = vec4<u32>(min(column + 7u, edge));
             let ka7 = k_block(k_at0 + at7);
             let kb7 = k_block(k_at1 + at7);
-            c07 += ka7 * p00 + kb7 * p01;
+            a7 += ka7 * p00 + kb7 * p01;
             if (ROW_BLOCKS > 1u) {
-                c17 += ka7 * p10 + kb7 * p11;
+                b7 += ka7 * p10 + kb7 * p11;
+            }
+        }
+        if (BLOCKS > 8u) {
+            let at8 = vec4<u32>(min(column + 8u, edge));
+            let ka8 = k_block(k_at0 + at8);
+            let kb8 = k_block(k_at1 + at8);
+            a8 += ka8 * p00 + kb8 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b8 += ka8 * p10 + kb8 * p11;
+            }
+        }
+        if (BLOCKS > 9u) {
+            let at9 = vec4<u32>(min(column + 9u, edge));
+            let ka9 = k_block(k_at0 + at9);
+            let kb9 = k_block(k_at1 + at9);
+            a9 += ka9 * p00 + kb9 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b9 += ka9 * p10 + kb9 * p11;
+            }
+        }
+        if (BLOCKS > 10u) {
+            let at10 = vec4<u32>(min(column + 10u, edge));
+            let ka10 = k_block(k_at0 + at10);
+            let kb10 = k_block(k_at1 + at10);
+            a10 += ka10 * p00 + kb10 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b10 += ka10 * p10 + kb10 * p11;
+            }
+        }
+        if (BLOCKS > 11u) {
+            let at11 = vec4<u32>(min(column + 11u, edge));
+            let ka11 = k_block(k_at0 + at11);
+            let kb11 = k_block(k_at1 + at11);
+            a11 += ka11 * p00 + kb11 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b11 += ka11 * p10 + kb11 * p11;
+            }
+        }
+        if (BLOCKS > 12u) {
+            let at12 = vec4<u32>(min(column + 12u, edge));
+            let ka12 = k_block(k_at0 + at12);
+            let kb12 = k_block(k_at1 + at12);
+            a12 += ka12 * p00 + kb12 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b12 += ka12 * p10 + kb12 * p11;
+            }
+        }
+        if (BLOCKS > 13u) {
+            let at13 = vec4<u32>(min(column + 13u, edge));
+            let ka13 = k_block(k_at0 + at13);
+            let kb13 = k_block(k_at1 + at13);
+            a13 += ka13 * p00 + kb13 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b13 += ka13 * p10 + kb13 * p11;
+            }
+        }
+        if (BLOCKS > 14u) {
+            let at14 = vec4<u32>(min(column + 14u, edge));
+            let ka14 = k_block(k_at0 + at14);
+            let kb14 = k_block(k_at1 + at14);
+            a14 += ka14 * p00 + kb14 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b14 += ka14 * p10 + kb14 * p11;
+            }
+        }
+        if (BLOCKS > 15u) {
+            let at15 = vec4<u32>(min(column + 15u, edge));
+            let ka15 = k_block(k_at0 + at15);
+            let kb15 = k_block(k_at1 + at15);
+            a15 += ka15 * p00 + kb15 * p01;
+            if (ROW_BLOCKS > 1u) {
+                b15 += ka15 * p10 + kb15 * p11;
             }
         }
     }
@@ -250,51 +338,99 @@ fn main(
     let dq_at1 = vec4<u32>(dq_base) + rows1 * dq_row;
     let columns = min(BLOCKS, u.width - column);
     if (columns > 0u) {
-        store(dq_at0 + vec4<u32>(0u), c00);
+        store(dq_at0 + vec4<u32>(0u), a0);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(0u), c10);
+            store(dq_at1 + vec4<u32>(0u), b0);
         }
     }
     if (columns > 1u) {
-        store(dq_at0 + vec4<u32>(1u), c01);
+        store(dq_at0 + vec4<u32>(1u), a1);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(1u), c11);
+            store(dq_at1 + vec4<u32>(1u), b1);
         }
     }
     if (columns > 2u) {
-        store(dq_at0 + vec4<u32>(2u), c02);
+        store(dq_at0 + vec4<u32>(2u), a2);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(2u), c12);
+            store(dq_at1 + vec4<u32>(2u), b2);
         }
     }
     if (columns > 3u) {
-        store(dq_at0 + vec4<u32>(3u), c03);
+        store(dq_at0 + vec4<u32>(3u), a3);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(3u), c13);
+            store(dq_at1 + vec4<u32>(3u), b3);
         }
     }
     if (columns > 4u) {
-        store(dq_at0 + vec4<u32>(4u), c04);
+        store(dq_at0 + vec4<u32>(4u), a4);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(4u), c14);
+            store(dq_at1 + vec4<u32>(4u), b4);
         }
     }
     if (columns > 5u) {
-        store(dq_at0 + vec4<u32>(5u), c05);
+        store(dq_at0 + vec4<u32>(5u), a5);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(5u), c15);
+            store(dq_at1 + vec4<u32>(5u), b5);
         }
     }
     if (columns > 6u) {
-        store(dq_at0 + vec4<u32>(6u), c06);
+        store(dq_at0 + vec4<u32>(6u), a6);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(6u), c16);
+            store(dq_at1 + vec4<u32>(6u), b6);
         }
     }
     if (columns > 7u) {
-        store(dq_at0 + vec4<u32>(7u), c07);
+        store(dq_at0 + vec4<u32>(7u), a7);
         if (ROW_BLOCKS > 1u) {
-            store(dq_at1 + vec4<u32>(7u), c17);
+            store(dq_at1 + vec4<u32>(7u), b7);
+        }
+    }
+    if (columns > 8u) {
+        store(dq_at0 + vec4<u32>(8u), a8);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(8u), b8);
+        }
+    }
+    if (columns > 9u) {
+        store(dq_at0 + vec4<u32>(9u), a9);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(9u), b9);
+        }
+    }
+    if (columns > 10u) {
+        store(dq_at0 + vec4<u32>(10u), a10);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(10u), b10);
+        }
+    }
+    if (columns > 11u) {
+        store(dq_at0 + vec4<u32>(11u), a11);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(11u), b11);
+        }
+    }
+    if (columns > 12u) {
+        store(dq_at0 + vec4<u32>(12u), a12);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(12u), b12);
+        }
+    }
+    if (columns > 13u) {
+        store(dq_at0 + vec4<u32>(13u), a13);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(13u), b13);
+        }
+    }
+    if (columns > 14u) {
+        store(dq_at0 + vec4<u32>(14u), a14);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(14u), b14);
+        }
+    }
+    if (columns > 15u) {
+        store(dq_at0 + vec4<u32>(15u), a15);
+        if (ROW_BLOCKS > 1u) {
+            store(dq_at1 + vec4<u32>(15u), b15);
         }
     }
 }

@@ -6,8 +6,8 @@ use remat::gpu::Gpu;
 use remat::gradcheck::{GradCheck, Sample};
 use remat::graph::{Recorder, Tensor};
 use remat::ops::{
-    Conv2dOptions, CrossEntropyOptions, ElementCall, ElementwiseOp, GradientCall, Lowering, NllOptions, Op, PadMode,
-    Reduction, RopeOptions,
+    AttentionOptions, Conv2dOptions, CrossEntropyOptions, ElementCall, ElementwiseOp, GradientCall, Lowering,
+    NllOptions, Op, PadMode, Reduction, RopeOptions,
 };
 use remat::shared::Shared;
 
@@ -165,6 +165,14 @@ const SEVERAL: Table = &[
     ("cosine_similarity", |_, x| x[0].cosine_similarity(&x[1], 1, 1e-6)),
     ("cosine_embedding_loss", |g, x| {
         x[0].cosine_embedding_loss(&x[1], &g.constant(&[1.0_f32, -1.0, 1.0], [3])?, -1.5, Reduction::None)
+    }),
+    ("attention_with", |_, x| {
+        // Two query heads share one of keys; the mask has a gradient too.
+        let (q, k) =
+            (x[0].reshape([1, 2, 3, 2])?.pad(&[(0, 0), (0, 0), (0, 0), (0, 2)], 0.5)?, x[1].reshape([1, 1, 3, 4])?);
+        let mask = x[0].matmul_t(&x[1])?;
+        let options = AttentionOptions { causal: true, mask: Some(&mask), scale: Some(0.8), ..Default::default() };
+        q.attention_with(&k, &k, options)?.mul(&x[2])
     }),
     ("embedding", |g, x| x[0].embedding(&g.constant(&[2_i32, 0, 2], [3])?)?.mul(&x[1])),
     ("cross_entropy", |g, x| x[0].cross_entropy(&g.constant(&[2_i32, 0, 3], [3])?)),

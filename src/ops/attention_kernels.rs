@@ -204,7 +204,9 @@ impl Attention {
             tiles: e.queries.div_ceil(4 * blocks),
             columns: width / 4,
             row_blocks: Some(blocks),
-            most: 8,
+            // More do not fit a GPU's registers; a software adapter has a stack instead,
+            // and making the scores twice costs it more.
+            most: if context.profile.class == AdapterClass::Cpu { 16 } else { 8 },
         }
     }
 
@@ -487,7 +489,7 @@ impl KernelOp for KeysGrad {
             columns: e.width.max(e.value_width) / 4,
             row_blocks: None,
             // Two gradients: on a GPU half as many columns of each fit its registers.
-            most: if context.profile.class == AdapterClass::Cpu { 8 } else { 4 },
+            most: if context.profile.class == AdapterClass::Cpu { 16 } else { 4 },
         };
         let call = self.of.call(context, (self.name(), KEYS), (Some(&g), mask), operands, &dealing);
         Ok(KernelCalls { scratch_bytes: Vec::new(), calls: vec![call] })
