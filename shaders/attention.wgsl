@@ -27,8 +27,8 @@ override ROW_BLOCKS: u32 = 2u;
 override BLOCKS: u32 = 8u;
 // A multiple of 8: the lanes of a CPU adapter lie along x.
 override WORKGROUP_SIZE: u32 = 16u;
-// Below every finite score.
-const LOWEST: f32 = -3.4028235e38;
+// The lowest finite number, exactly: a decimal a little lower is none for Tint.
+const LOWEST: f32 = -0x1.fffffep+127;
 
 fn q_block(at: vec4<u32>) -> mat4x4<f32> {
     return mat4x4<f32>(q_data[at.x], q_data[at.y], q_data[at.z], q_data[at.w]);
