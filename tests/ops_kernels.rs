@@ -7,6 +7,7 @@ mod ops_kernels {
     mod copies;
     mod gathers;
     pub(crate) mod harness;
+    mod images;
     mod reduce;
     mod rows;
     mod scans;

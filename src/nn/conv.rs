@@ -54,6 +54,27 @@ impl Conv2d {
         let (weight, bias) = create(params, name, &shape, bias.then_some(channels[1]))?;
         Ok(Self { weight, bias, options })
     }
+
+    /// A layer without bias whose weight is normal of variance `2 / (O K^2)`: He et al.
+    /// 2015 counted by outputs, which keeps the size of gradients through layers with
+    /// ReLU (`kaiming_normal_(mode="fan_out", nonlinearity="relu")`), as torchvision's
+    /// residual networks begin.
+    ///
+    /// # Errors
+    /// As [`Conv2d::new`].
+    pub fn fan_out(
+        params: &Params,
+        name: &str,
+        channels: [usize; 2],
+        kernel: usize,
+        options: Conv2dOptions,
+    ) -> Result<Self> {
+        groups_divide("conv2d", options.groups, channels)?;
+        let shape = [channels[1], channels[0] / options.groups, kernel, kernel];
+        let fan_out = (channels[1] * kernel * kernel).max(1) as f64;
+        let init = Init::Normal { mean: 0.0, std: (2.0 / fan_out).sqrt() as f32 };
+        Ok(Self { weight: params.create(&dotted(name, "weight"), shape, init)?, bias: None, options })
+    }
 }
 
 impl Module for Conv2d {

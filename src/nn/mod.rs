@@ -27,7 +27,7 @@ pub use layers::{Dropout, Embedding, LayerNorm, Linear};
 pub use llama::{Llama, LlamaConfig, SwiGlu};
 pub use lora::{Lora, LoraConfig, add_lora, merge_lora};
 pub use mlp::{Mlp, MlpBlock};
-pub use norm::{BatchNorm2d, GroupNorm, RmsNorm};
+pub use norm::{BatchNorm2d, GroupNorm, InstanceNorm, RmsNorm};
 pub use resnet::{ResNet, ResNetConfig, ResidualBlock};
 pub use unet::{DoubleConv, UNet};
 

@@ -1,4 +1,4 @@
-//! Norms: root mean square, group, batch. First values: weights 1, biases 0.
+//! Norms: root mean square, group, instance, batch. First values: weights 1, biases 0.
 
 use super::{Module, dotted};
 use crate::dtype::{DType, TensorType};
@@ -74,6 +74,54 @@ impl Module for GroupNorm {
     }
 }
 
+/// [`Tensor::instance_norm`] of `[N, C, ..]`, the same in training and in evaluation
+/// (PyTorch's `nn.InstanceNorm1d`, `2d`, `3d` without running statistics).
+#[derive(Debug, Clone)]
+pub struct InstanceNorm {
+    /// Weight and bias, `[C]` each, if the layer has them.
+    pub affine: Option<(Param, Param)>,
+    /// `C`.
+    pub channels: usize,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl InstanceNorm {
+    /// A layer named `name` with eps 1e-5; `affine` gives it a weight and a bias, which
+    /// PyTorch's has only if asked for.
+    ///
+    /// # Errors
+    /// [`crate::Error::StateConflict`] if the names are taken by state of another type.
+    pub fn new(params: &Params, name: &str, channels: usize, affine: bool) -> Result<Self> {
+        let pair = || -> Result<_> {
+            let weight = params.create(&dotted(name, "weight"), [channels], Init::Ones)?;
+            Ok((weight, params.create(&dotted(name, "bias"), [channels], Init::Zeros)?))
+        };
+        Ok(Self { affine: affine.then(pair).transpose()?, channels, eps: 1e-5 })
+    }
+}
+
+impl Module for InstanceNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        const OP: &str = "instance_norm";
+        let refused = |detail: String| Error::Shape { op: OP, shapes: vec![x.shape().clone()], detail };
+        if x.dims().get(1) != Some(&self.channels) {
+            return Err(refused(format!("the layer has {} channels: expected [N, {0}, ..]", self.channels)));
+        }
+        if x.dims()[2..].iter().product::<usize>() == 1 {
+            return Err(refused(
+                "it needs more than one value per channel and sample, or the result is the bias".into(),
+            ));
+        }
+        let recorder = x.recorder();
+        let Some((weight, bias)) = &self.affine else { return x.instance_norm(None, None, self.eps) };
+        x.instance_norm(Some(&recorder.param(weight)?), Some(&recorder.param(bias)?), self.eps)
+    }
+    fn parameters(&self) -> Vec<Param> {
+        self.affine.iter().flat_map(|(weight, bias)| [weight.clone(), bias.clone()]).collect()
+    }
+}
+
 /// Batch norm of `[N, C, H, W]`. In training it uses the batch's mean and variance
 /// and moves its running ones towards them, once per run; in evaluation it uses those.
 #[derive(Debug, Clone)]
@@ -102,10 +150,15 @@ impl BatchNorm2d {
     /// # Errors
     /// [`crate::Error::StateConflict`] if the names are taken by state of another type.
     pub fn new(params: &Params, name: &str, channels: usize) -> Result<Self> {
+        Self::scaled(params, name, channels, Init::Ones)
+    }
+
+    /// The same with these first values of the weight.
+    pub(super) fn scaled(params: &Params, name: &str, channels: usize, weight: Init) -> Result<Self> {
         let float = || TensorType::new(DType::F32, [channels]);
         let state = |what: &str, ty, init| params.create_typed(&dotted(name, what), ty, Category::Other, init);
         Ok(Self {
-            weight: params.create(&dotted(name, "weight"), [channels], Init::Ones)?,
+            weight: params.create(&dotted(name, "weight"), [channels], weight)?,
             bias: params.create(&dotted(name, "bias"), [channels], Init::Zeros)?,
             running_mean: state("running_mean", float(), Init::Zeros)?,
             running_var: state("running_var", float(), Init::Ones)?,

@@ -1,11 +1,12 @@
 //! Residual networks (He et al. 2015), with torchvision's names of parameters.
-//! First values are those of the layers.
+//! First values are torchvision's: convolutions normal of variance 2 / fan out, norms
+//! 1 and 0, the last layer uniform as [`Linear`]'s.
 
 use super::{BatchNorm2d, Conv2d, Linear, Module, dotted};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::ops::Conv2dOptions;
-use crate::params::{Param, Params};
+use crate::params::{Init, Param, Params};
 
 /// Two 3x3 convolutions with batch norm, and what went in added:
 /// `relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))`. The shortcut is the
@@ -32,6 +33,11 @@ impl ResidualBlock {
     /// [`Error::Argument`] for a stride of 0; [`Error::StateConflict`] if the
     /// names are taken by state of another type.
     pub fn new(params: &Params, name: &str, channels: [usize; 2], stride: usize) -> Result<Self> {
+        Self::scaled(params, name, channels, stride, Init::Ones)
+    }
+
+    /// The same with these first values of `bn2`'s weight.
+    fn scaled(params: &Params, name: &str, channels: [usize; 2], stride: usize, last: Init) -> Result<Self> {
         if stride == 0 {
             let detail = "expected a stride of at least 1".into();
             return Err(Error::Argument { op: "residual_block", argument: "stride", value: "0".into(), detail });
@@ -39,14 +45,14 @@ impl ResidualBlock {
         let [ins, outs] = channels;
         let conv = |part: &str, ins: usize, kernel: usize, stride: usize| {
             let options = Conv2dOptions::new(stride, kernel / 2);
-            Conv2d::new(params, &dotted(name, part), [ins, outs], kernel, options, false)
+            Conv2d::fan_out(params, &dotted(name, part), [ins, outs], kernel, options)
         };
         let norm = |part: &str| BatchNorm2d::new(params, &dotted(name, part), outs);
         Ok(Self {
             conv1: conv("conv1", ins, 3, stride)?,
             bn1: norm("bn1")?,
             conv2: conv("conv2", outs, 3, 1)?,
-            bn2: norm("bn2")?,
+            bn2: BatchNorm2d::scaled(params, &dotted(name, "bn2"), outs, last)?,
             downsample: if stride == 1 && ins == outs {
                 None
             } else {
@@ -97,13 +103,23 @@ pub struct ResNetConfig {
     pub widths: Vec<usize>,
     /// Blocks of each stage.
     pub blocks: usize,
+    /// Whether each block begins as its shortcut: the weight of its last norm is 0 at
+    /// first, not 1 (torchvision's `zero_init_residual`; Goyal et al. 2017).
+    pub zero_init_residual: bool,
 }
 
 impl ResNetConfig {
     /// ResNet-18: four stages of two blocks, of 64, 128, 256 and 512 channels.
     #[must_use]
     pub fn resnet18(channels: usize, classes: usize) -> Self {
-        Self { channels, classes, small_stem: false, widths: vec![64, 128, 256, 512], blocks: 2 }
+        Self {
+            channels,
+            classes,
+            small_stem: false,
+            widths: vec![64, 128, 256, 512],
+            blocks: 2,
+            zero_init_residual: false,
+        }
     }
 }
 
@@ -136,7 +152,7 @@ impl ResNet {
         };
         let (kernel, stem) =
             if config.small_stem { (3, Conv2dOptions::new(1, 1)) } else { (7, Conv2dOptions::new(2, 3)) };
-        let conv1 = Conv2d::new(params, "conv1", [config.channels, first], kernel, stem, false)?;
+        let conv1 = Conv2d::fan_out(params, "conv1", [config.channels, first], kernel, stem)?;
         let bn1 = BatchNorm2d::new(params, "bn1", first)?;
         let mut blocks = Vec::new();
         let mut ins = first;
@@ -144,7 +160,8 @@ impl ResNet {
             for block in 0..config.blocks {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
                 let name = format!("layer{}.{block}", stage + 1);
-                blocks.push(ResidualBlock::new(params, &name, [ins, outs], stride)?);
+                let last = if config.zero_init_residual { Init::Zeros } else { Init::Ones };
+                blocks.push(ResidualBlock::scaled(params, &name, [ins, outs], stride, last)?);
                 ins = outs;
             }
         }

@@ -52,7 +52,7 @@ impl Conv2dOptions {
         Self { stride: [stride; 2], padding: [padding; 2], dilation: [1, 1], groups: 1 }
     }
 
-    fn check(&self, op: &'static str) -> Result<()> {
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
         let wrong =
             |argument, value: String, detail: &str| Err(Error::Argument { op, argument, value, detail: detail.into() });
         if self.stride.contains(&0) {

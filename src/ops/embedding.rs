@@ -15,6 +15,7 @@ use crate::dtype::{DType, Shape, TensorType, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
+use crate::profile::DeviceProfile;
 
 const FORWARD: &str = include_str!("../../shaders/embedding.wgsl");
 const SORT: &str = include_str!("../../shaders/embedding_sort.wgsl");
@@ -109,19 +110,7 @@ impl KernelOp for EmbeddingGrad {
         let dims = context.inputs[0].ty.shape.dims();
         let (places, rows) = (dims[0] as u64, self.rows as u64);
         let (wide, width) = blocks(dims[1]);
-        let rounds = |per_round: u64| 2 * (places.div_ceil(per_round) + rows.div_ceil(per_round));
-        let per_round = if rounds(1) <= MOST_ROUNDS { 1 } else { 16 };
-        check_rounds(context.profile, self.name(), places.max(rows), rounds(per_round))?;
-        let sort = KernelCall {
-            name: "embedding_sort",
-            source: SORT.into(),
-            constants: vec![("PER_ROUND", per_round as f64)],
-            operands: vec![CallOperand::Input(1), CallOperand::Scratch(0), CallOperand::Scratch(1)],
-            uniforms: vec![word(places), word(rows), 0, 0],
-            grid: [1, 1, 1],
-            // One invocation: its steps count as many times over as a device has lanes.
-            cost: Cost { flops: 64.0 * (places + rows) as f64, bytes: 4.0 * (4 * places + 3 * rows) as f64 },
-        };
+        let sort = sort_call(context.profile, self.name(), [places, rows], CallOperand::Input(1))?;
         let sum = KernelCall {
             name: self.name(),
             source: specialised(GRAD, DType::F32, wide),
@@ -141,6 +130,29 @@ impl KernelOp for EmbeddingGrad {
         };
         Ok(KernelCalls { scratch_bytes: vec![rows * 4, places * 4], calls: vec![sort, sum] })
     }
+}
+
+/// The dispatch that sorts `places` numbers of an operand below `rows` into scratch 0,
+/// `ends [rows]`, and scratch 1, `order [places]` (`shaders/embedding_sort.wgsl`).
+pub(super) fn sort_call(
+    profile: &DeviceProfile,
+    op: &'static str,
+    [places, rows]: [u64; 2],
+    ids: CallOperand,
+) -> Result<KernelCall> {
+    let rounds = |per_round: u64| 2 * (places.div_ceil(per_round) + rows.div_ceil(per_round));
+    let per_round = if rounds(1) <= MOST_ROUNDS { 1 } else { 16 };
+    check_rounds(profile, op, places.max(rows), rounds(per_round))?;
+    Ok(KernelCall {
+        name: "embedding_sort",
+        source: SORT.into(),
+        constants: vec![("PER_ROUND", per_round as f64)],
+        operands: vec![ids, CallOperand::Scratch(0), CallOperand::Scratch(1)],
+        uniforms: vec![word(places), word(rows), 0, 0],
+        grid: [1, 1, 1],
+        // One invocation: its steps count as many times over as a device has lanes.
+        cost: Cost { flops: 64.0 * (places + rows) as f64, bytes: 4.0 * (4 * places + 3 * rows) as f64 },
+    })
 }
 
 /// `y[v, :]` = the sum of `source[n, :]` where `ids[n] = v`, for `rows` rows:

@@ -117,7 +117,7 @@ impl Tensor {
 
     /// For `ids` as `self` but in `axis`: the number of each picked element in
     /// row-major order of `self`. One outside the axis becomes one outside the tensor.
-    fn flat_numbers(&self, op: &'static str, axis: usize, ids: &Self) -> Result<Self> {
+    pub(super) fn flat_numbers(&self, op: &'static str, axis: usize, ids: &Self) -> Result<Self> {
         self.check_places(op, axis, ids)?;
         let total = u32::try_from(self.element_count()).ok().filter(|&n| n < u32::MAX);
         let Some(total) = total else {
@@ -167,18 +167,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::gather`].
     pub fn scatter_add(&self, axis: isize, ids: &Self, source: &Self) -> Result<Self> {
-        const OP: &str = "scatter_add";
-        let at = self.axis(OP, axis)?;
-        self.expect_float(OP, 0)?;
-        source.expect_float(OP, 2)?;
-        if ids.shape() != source.shape() {
-            return Err(misfit(OP, &[self, ids, source], "numbers and source must have one shape"));
-        }
-        let flat = self.flat_numbers(OP, at, ids)?;
+        let Some(flat) = self.scattered("scatter_add", axis, ids, source)? else { return Ok(self.clone()) };
         let places = count(ids.dims());
-        if places == 0 || self.element_count() == 0 {
-            return Ok(self.clone());
-        }
         let sums = embedding::add_rows(&source.reshape([places, 1])?, &flat.reshape([places])?, count(self.dims()))?;
         self.add(&sums.reshape(self.shape())?)
     }

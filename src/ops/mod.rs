@@ -5,6 +5,7 @@
 //! [`Tensor`] that record it. Users write ops of their own with the same traits.
 
 mod activation;
+mod adaptive_pool;
 mod arrange;
 mod assign;
 mod attention;
@@ -35,6 +36,7 @@ mod measure;
 mod norms;
 mod permute;
 mod pool;
+mod pool1d;
 pub mod random;
 mod reduce;
 mod resample;
@@ -42,12 +44,14 @@ mod reshape;
 mod roll;
 mod rope;
 mod scan;
+mod scatter;
 mod select;
 mod slice;
 mod softmax;
 mod sort;
 mod split;
 mod unary;
+mod unfold;
 
 pub use arrange::PadMode;
 pub(crate) use assign::assign;

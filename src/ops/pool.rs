@@ -96,12 +96,7 @@ impl Op for MaxPoolGrad {
         Ok(vec![TensorType::new(DType::F32, [inputs[0].shape.0[0], self.0.input[0], self.0.input[1]])])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
-        // The gradient was sent to places; its own gradient is picked up there.
-        let (h, places) = (call.grad()?, &call.inputs[1]);
-        let [images, area] = [h.dims()[0], self.0.input[0] * self.0.input[1]];
-        let flat = places.reshape([images, self.0.output[0] * self.0.output[1]])?;
-        let picked = h.reshape([images, area])?.gather(1, &flat)?.reshape(places.shape())?;
-        Ok(vec![Some(picked), None])
+        Ok(vec![Some(call.grad()?.picked_at(&call.inputs[1])?), None])
     }
     fn lowering(&self) -> Lowering<'_> {
         Lowering::Kernel(self)
@@ -144,6 +139,17 @@ impl KernelOp for MaxPoolGrad {
 }
 
 impl Tensor {
+    /// What this gradient `[N, H, W]` of a pooling's gradient is: that was sent to
+    /// `places [N, HO, WO]`, so its own is picked up there.
+    pub(super) fn picked_at(&self, places: &Self) -> Result<Self> {
+        let (&[images, height, width], &[_, down, across]) = (self.dims(), places.dims()) else {
+            let shapes = vec![self.shape().clone(), places.shape().clone()];
+            return Err(Error::Shape { op: "max_pool2d", shapes, detail: "expected three axes each".into() });
+        };
+        let flat = places.reshape([images, down * across])?;
+        self.reshape([images, height * width])?.gather(1, &flat)?.reshape(places.shape())
+    }
+
     fn windows(
         &self,
         op: &'static str,

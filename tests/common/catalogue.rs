@@ -343,6 +343,7 @@ fn places(g: &Recorder) -> Result<Vec<Tensor>> {
         x.repeat_interleave(3, 0)?,
     ];
     let mut all = with_gradients(g, values, &[&x])?;
+    all.extend(with_gradients(g, vec![x.scatter(1, &ids, &source)?], &[&x, &source])?);
     all.push(ids.one_hot(7)?);
     Ok(all)
 }
@@ -365,6 +366,8 @@ fn images(g: &Recorder) -> Result<Vec<Tensor>> {
         small.max_pool2d([2, 4], [2, 4], [0, 0])?,
         small.avg_pool2d([2, 2], [2, 2], [1, 1], false)?,
         small.adaptive_avg_pool2d([3, 5])?,
+        small.adaptive_max_pool2d([3, 5])?,
+        small.unfold([3, 2], Conv2dOptions::new(2, 1))?,
         small.upsample_nearest2d([128, 128])?,
         small.upsample_bilinear2d([96, 128], true)?,
         small.pixel_shuffle(2)?,

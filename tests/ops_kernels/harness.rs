@@ -102,3 +102,74 @@ pub(crate) fn differences(x: &[f64], mut f: impl FnMut(&[f64]) -> f64) -> Vec<f6
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
+
+/// A plain function of several inputs to a list of numbers.
+pub(crate) type Plain<'a> = &'a dyn Fn(&[Vec<f64>]) -> Vec<f64>;
+/// The same, recorded.
+pub(crate) type Recorded<'a> = &'a dyn Fn(&Recorder, &[Tensor]) -> Result<Tensor>;
+
+/// Value, gradient and the gradient of a directional derivative of
+/// `sum(weights * f(inputs)^2)`, against differences of the plain function. The
+/// square makes the incoming gradient depend on the inputs.
+pub(crate) fn check(
+    device: &Device,
+    inputs: &[(&[usize], Vec<f32>)],
+    recorded: Recorded<'_>,
+    plain: Plain<'_>,
+    what: &str,
+) {
+    let wide_inputs: Vec<Vec<f64>> = inputs.iter().map(|(_, v)| wide(v)).collect();
+    let value = plain(&wide_inputs);
+    let weights = noise(value.len(), 99);
+    let directions: Vec<Vec<f32>> =
+        inputs.iter().enumerate().map(|(i, (_, v))| noise(v.len(), 50 + i as u32)).collect();
+    let count = inputs.len();
+    let mut all: Vec<(&[usize], &[f32])> = inputs.iter().map(|(s, v)| (*s, v.as_slice())).collect();
+    all.extend(inputs.iter().zip(&directions).map(|((s, _), d)| (*s, d.as_slice())));
+    let shape = [weights.len()];
+    all.push((&shape, &weights));
+    let out = device.floats(&all, |g, t| {
+        // Inputs come from an op and the output feeds one.
+        let x: Result<Vec<Tensor>> = t[..count].iter().map(|x| x.add(&g.zeros(x.shape().clone())?)).collect();
+        let y = recorded(g, &x?)?;
+        let flat = y.reshape([weights.len()])?;
+        let loss = flat.mul(&flat)?.mul(&t[2 * count])?.sum_all()?;
+        let wrt: Vec<&Tensor> = t[..count].iter().collect();
+        let first = g.gradients(&loss, &wrt)?;
+        let mut along = g.zeros([])?;
+        for (d, v) in first.iter().zip(&t[count..]) {
+            along = along.add(&d.mul(v)?.sum_all()?)?;
+        }
+        let second = g.gradients(&along, &wrt)?;
+        let mut all = vec![flat];
+        all.extend(first);
+        all.extend(second);
+        Ok(all)
+    });
+    assert_close(&out[0], &value, 2e-5, &format!("{what}: value"));
+    let loss = |x: &[Vec<f64>]| plain(x).iter().zip(&weights).map(|(y, w)| y * y * f64::from(*w)).sum::<f64>();
+    let directions: Vec<Vec<f64>> = directions.iter().map(|d| wide(d)).collect();
+    let along = |x: &[Vec<f64>]| {
+        let step = 1e-4;
+        let at = |k: f64| {
+            let moved: Vec<Vec<f64>> = x
+                .iter()
+                .zip(&directions)
+                .map(|(x, d)| x.iter().zip(d).map(|(x, d)| x + k * step * d).collect())
+                .collect();
+            loss(&moved)
+        };
+        (at(1.0) - at(-1.0)) / (2.0 * step)
+    };
+    for i in 0..count {
+        let replaced = |v: &[f64]| {
+            let mut x = wide_inputs.clone();
+            x[i] = v.to_vec();
+            x
+        };
+        let first = differences(&wide_inputs[i], |v| loss(&replaced(v)));
+        assert_close(&out[1 + i], &first, 1e-4, &format!("{what}: gradient of input {i}"));
+        let second = differences(&wide_inputs[i], |v| along(&replaced(v)));
+        assert_close(&out[1 + count + i], &second, 1e-3, &format!("{what}: second derivative, input {i}"));
+    }
+}
