@@ -61,7 +61,7 @@ impl KeyValueCache {
     /// # Errors
     /// As [`Recorder::assign`].
     pub fn clear(&self, recorder: &Recorder) -> Result<()> {
-        recorder.assign(&self.length, &recorder.zeros([1])?.to_u32()?)
+        recorder.assign(&self.length, &recorder.full_u32([1], 0)?)
     }
 
     /// Records that `tokens` (`T`) more are appended; every layer then attends once.
@@ -77,12 +77,14 @@ impl KeyValueCache {
             return Err(Error::Argument { op: OP, argument: "tokens", value: tokens.to_string(), detail });
         }
         let length = recorder.param(&self.length)?;
-        recorder.assign(&self.length, &length.add_scalar(u32::try_from(tokens).unwrap_or(u32::MAX))?)?;
+        // No cache is longer than what a u32 counts: its elements are addressed by one.
+        let count = u32::try_from(tokens).unwrap_or(u32::MAX);
+        recorder.assign(&self.length, &length.add_scalar(count)?)?;
         let positions = recorder.iota([tokens], 0)?.add(&length)?;
         // For each place of the cache the number of the token that comes to it. Before
         // the first it wraps to one beyond every token.
         let token = recorder.iota([self.capacity], 0)?.sub(&length)?;
-        let written = token.lt_scalar(u32::try_from(tokens).unwrap_or(u32::MAX))?;
+        let written = token.lt_scalar(count)?;
         let token = token.masked_fill(&written.logical_not()?, 0_u32)?;
         let place = recorder.iota([tokens, self.capacity], 1)?;
         let seen = place.le(&positions.unsqueeze(1)?)?;

@@ -3,8 +3,11 @@
 use remat::Result;
 use remat::fuse::program::Program;
 use remat::graph::{Recorder, Tensor};
-use remat::nn::{Activation, BatchNorm2d, Gpt, GptConfig, Mlp, Module};
-use remat::ops::{AttentionOptions, Conv2dOptions, CrossEntropyOptions, Reduction};
+use remat::nn::{
+    Activation, BatchNorm2d, BertConfig, BertEncoder, Gpt, GptConfig, Llama, LlamaConfig, LoraConfig, Mlp, Module,
+    add_lora, merge_lora,
+};
+use remat::ops::{AttentionOptions, Conv2dOptions, CrossEntropyOptions, NllOptions, Reduction, RopeOptions};
 use remat::optim::{
     Accumulator, Adafactor, AdafactorConfig, Adagrad, AdagradConfig, AdamW, AdamWConfig, Ema, Gradients, Lion,
     LionConfig, LossScaler, LossScalerConfig, Optimizer, RmsProp, RmsPropConfig, Sgd, SgdConfig,
@@ -53,6 +56,8 @@ fn entries() -> Vec<Entry> {
         ("more_losses", Box::new(more_losses)),
         ("functions", Box::new(functions)),
         ("scans", Box::new(scans)),
+        ("encoder", Box::new(encoder)),
+        ("decoder", Box::new(decoder)),
     ]
 }
 
@@ -463,4 +468,37 @@ fn scans(g: &Recorder) -> Result<Vec<Tensor>> {
     all.extend([words.prod(&[], false)?, x.any(&[0], false)?, words.all(&[], false)?]);
     all.extend([g.permutation(50)?, g.rand_int([5], -3, 4)?, x.median(1, false)?]);
     Ok(all)
+}
+
+fn encoder(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let model = BertEncoder::new(&params, &BertConfig::new(17, 8, 16, 2, 2))?;
+    let seen = g.input::<i32>("seen", [2, 6])?.to_bool()?;
+    let y = model.encode(&g.input::<i32>("ids", [2, 6])?, Some(&g.input::<i32>("types", [2, 6])?), Some(&seen))?;
+    let y = y.rope_with(RopeOptions { base: 1e4, first: 0, interleaved: true })?;
+    let weights = g.input::<f32>("weights", [16])?;
+    let options = NllOptions { weights: Some(&weights), ignore_index: Some(-1), reduction: Reduction::Mean };
+    let loss = y.reshape([12, 16])?.log_softmax(1)?.nll_loss_with(&g.input::<i32>("t", [12])?, options)?;
+    Ok(vec![Gradients::of(&loss)?.fingerprint(g)?, loss])
+}
+
+fn decoder(g: &Recorder) -> Result<Vec<Tensor>> {
+    let params = Params::offline(0);
+    let config = LlamaConfig {
+        vocabulary: 17,
+        width: 16,
+        layers: 2,
+        heads: 4,
+        key_value_heads: 2,
+        hidden: 24,
+        rotary_base: 1e4,
+    };
+    let mut model = Llama::new(&params, &config)?;
+    add_lora(&mut model, &["q_proj"], LoraConfig { dropout: 0.1, ..LoraConfig::new(2) })?;
+    let cache = model.cache(&params, "cache", 2, 8)?;
+    let logits = model.decode(&g.input::<i32>("ids", [2, 3])?, &cache)?;
+    let loss = model.forward(&g.input::<i32>("all", [2, 8])?)?.sqr()?.mean_all()?;
+    let gradients = Gradients::of(&loss)?.fingerprint(g)?;
+    merge_lora(&mut model, g)?;
+    Ok(vec![logits, gradients])
 }
