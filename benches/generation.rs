@@ -10,7 +10,7 @@ use remat::gpu::Gpu;
 use remat::nn::{Gpt, GptConfig, Module};
 use remat::params::Params;
 
-type Outcome<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const RUNS: usize = 15;
 const VOCABULARY: usize = 256;
