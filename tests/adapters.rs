@@ -9,8 +9,8 @@ use remat::error::{Error, Result};
 use remat::fuse::program::Phase;
 use remat::graph::{Recorder, Tensor};
 use remat::nn::{
-    BertConfig, BertEncoder, Dropout, Gpt, GptConfig, Linear, Llama, LlamaConfig, LoraConfig, Mlp, Module, ResNet,
-    ResNetConfig, UNet, add_lora, merge_lora,
+    AttentionConfig, BertConfig, BertEncoder, Dropout, Gpt, GptConfig, Linear, Llama, LlamaConfig, LoraConfig, Mlp,
+    Module, MultiHeadAttention, ResNet, ResNetConfig, UNet, add_lora, merge_lora,
 };
 use remat::optim::{AdamW, AdamWConfig, Gradients, Optimizer};
 use remat::params::{Param, Params};
@@ -203,6 +203,40 @@ fn adapters_in_a_model_change_nothing_at_first_and_learn() {
     let adapted = engine::wide(&logits(&model.eval()));
     gpu.step_blocking(Policy::None, |r| merge_lora(&mut model, r)).unwrap().run_blocking(&[]).unwrap();
     engine::assert_close(&logits(&plain), &adapted, 1e-5, "merged logits");
+}
+
+#[test]
+fn an_adapter_of_packed_projections_is_split_with_them() {
+    let (_turn, gpu) = engine::gpu();
+    let params = Params::new(&gpu, 2);
+    let config = AttentionConfig { key_value_heads: 1, ..AttentionConfig::new(8, 2) };
+    let mut layer = MultiHeadAttention::new(&params, "attn", config).unwrap();
+    let adapters = add_lora(&mut layer, &["in_proj", "attn.out_proj"], LoraConfig::new(2)).unwrap();
+    for (seed, param) in (1..).zip(&adapters) {
+        let values = engine::noise(param.ty().shape.element_count() as usize, seed);
+        params.write_blocking(param.name(), &values).unwrap();
+    }
+    assert_eq!(adapters[1].name(), "attn.in_proj.lora_B.weight");
+    assert_eq!(adapters[1].ty().shape.dims(), [8 + 4 + 4, 2]);
+    let (x, y) = (engine::noise(2 * 3 * 8, 7), engine::noise(2 * 5 * 8, 8));
+    let run = |layer: &MultiHeadAttention| {
+        let step = gpu
+            .step_blocking(Policy::None, |r| {
+                let (x, y) = (r.input::<f32>("x", [2, 3, 8])?, r.input::<f32>("y", [2, 5, 8])?);
+                Ok((layer.attend(&x, &y, None)?, layer.forward(&x)?))
+            })
+            .unwrap();
+        let (cross, own) = step.run_blocking(&[("x", (&x).into()), ("y", (&y).into())]).unwrap();
+        [cross, own].map(|out| out.read_blocking::<f32>().unwrap())
+    };
+    let mut plain = layer.clone();
+    plain.linears_mut().into_iter().for_each(|linear| linear.lora = None);
+    let (adapted, base) = (run(&layer), run(&plain));
+    assert!(adapted[0] != base[0], "the adapter is heard");
+    gpu.step_blocking(Policy::None, |r| merge_lora(&mut layer, r)).unwrap().run_blocking(&[]).unwrap();
+    for (merged, adapted) in run(&plain).iter().zip(&adapted) {
+        engine::assert_close(merged, &engine::wide(adapted), 1e-5, "merged");
+    }
 }
 
 #[test]

@@ -22,6 +22,18 @@ const OP: &str = "key_value_cache";
 /// tokens. Shapes are fixed, so one step for one token serves a whole generation, and
 /// one for more tokens may read the prompt before it. A token beyond the capacity is
 /// not kept, and its row of the result is NaN.
+///
+/// ```no_run
+/// # fn example(gpu: &remat::gpu::Gpu, params: &remat::params::Params, model: &remat::nn::Llama) -> remat::Result<()> {
+/// use remat::checkpoint::Policy;
+/// let cache = model.cache(params, "cache", 1, 256)?;
+/// let prompt = gpu.step_blocking(Policy::None, |g| model.decode(&g.input::<i32>("ids", [1, 4])?, &cache))?;
+/// let next = gpu.step_blocking(Policy::None, |g| model.decode(&g.input::<i32>("ids", [1, 1])?, &cache))?;
+/// let logits = prompt.run_blocking(&[("ids", vec![5, 17, 2, 9].into())])?;
+/// let logits = next.run_blocking(&[("ids", vec![3].into())])?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct KeyValueCache {
     layers: Vec<[Param; 2]>,
