@@ -100,9 +100,14 @@ impl Bits {
     }
 
     /// All sets of values out of `from` that free `need` bytes and no value too many.
-    fn frees(&self, from: &[usize], need: u64, chosen: u64, least: u64, found: &mut Vec<u64>) {
+    fn frees(&self, from: &[usize], need: u64, chosen: u64, least: u64, found: &mut Vec<u64>, work: &mut u64) {
         if need == 0 {
             found.push(chosen);
+            return;
+        }
+        *work = work.saturating_sub(1);
+        let all: u64 = from.iter().map(|&v| self.bytes[v]).sum();
+        if *work == 0 || all < need {
             return;
         }
         for (i, &v) in from.iter().enumerate() {
@@ -115,7 +120,7 @@ impl Bits {
             if bytes >= need && bytes - need >= least {
                 continue;
             }
-            self.frees(&from[i + 1..], need.saturating_sub(bytes), chosen | 1 << v, least, found);
+            self.frees(&from[i + 1..], need.saturating_sub(bytes), chosen | 1 << v, least, found, work);
         }
     }
 }
@@ -140,6 +145,8 @@ pub(super) fn search(graph: &Graph, budget: u64, limit: u64, steps: &mut u64) ->
     let mut reached = HashMap::from([((0u64, 0u64), 0u64)]);
     let mut queue = BinaryHeap::from([Reverse((0u64, nodes as u32, 0usize))]);
     let mut found = Vec::new();
+    // There may be very many ways to free enough: trying them is counted as well.
+    let mut work = steps.saturating_mul(64);
     while let Some(Reverse((_, _, at))) = queue.pop() {
         let State { ran, resident, cost, .. } = states[at];
         if reached.get(&(ran, resident)).is_some_and(|&c| c < cost) {
@@ -169,7 +176,10 @@ pub(super) fn search(graph: &Graph, budget: u64, limit: u64, steps: &mut u64) ->
             let need = (bits.size(before) + bits.size(bits.writes[node])).saturating_sub(budget);
             let may: Vec<usize> = ones(before & !bits.reads[node]).collect();
             found.clear();
-            bits.frees(&may, need, 0, u64::MAX, &mut found);
+            bits.frees(&may, need, 0, u64::MAX, &mut found, &mut work);
+            if work == 0 {
+                return Outcome::Unknown;
+            }
             for &freed in &found {
                 let after = bits.useful(now, before & !freed | bits.writes[node], all);
                 let cost = cost + if again { bits.cost[node] } else { 0 };

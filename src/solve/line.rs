@@ -101,7 +101,7 @@ impl<'g> Line<'g> {
         for (p, item) in self.items.iter().enumerate() {
             self.position[item.id as usize] = p as u32;
             let node = &graph.nodes()[item.node as usize];
-            self.cost += node.cost;
+            self.cost = self.cost.saturating_add(node.cost);
             self.inputs_at.push(self.previous.len() as u32);
             for &v in &node.inputs {
                 let l = self.latest[v as usize];

@@ -108,7 +108,7 @@ impl Schedule {
                 }
                 live -= graph.bytes(value);
             }
-            cost += n.cost;
+            cost = cost.saturating_add(n.cost);
             ran[node as usize] = true;
         }
         if let Some(node) = ran.iter().position(|&ran| !ran) {

@@ -1,7 +1,7 @@
 //! The solver, against optima and against the exact search.
 
 use proptest::prelude::*;
-use remat::solve::{Effort, Schedule, SolveError, pareto, solve};
+use remat::solve::{Effort, Graph, Node, Schedule, SolveError, pareto, solve};
 
 use crate::{committed, known, load, random};
 
@@ -77,6 +77,25 @@ fn a_curve_meets_every_budget_from_its_least_peak_and_never_dearer_with_more() {
             cost = figures.cost;
         }
         assert_eq!(curve.within(u64::MAX).unwrap().0.cost, graph.base_cost());
+    }
+}
+
+/// Twenty-two values of one size, read by one node each, twice over: half of them
+/// can be freed in hundreds of thousands of ways.
+#[test]
+fn many_equal_values_do_not_stall_the_exact_search() {
+    let half = 11u32;
+    let mut nodes: Vec<Node> =
+        (0..half).map(|i| Node { cost: 1, inputs: vec![], outputs: vec![2 * i, 2 * i + 1] }).collect();
+    for i in 0..half {
+        let next = 2 * half + i;
+        nodes.push(Node { cost: 1, inputs: vec![2 * i, 2 * i + 1], outputs: vec![next] });
+    }
+    let graph = Graph::new(vec![2; 3 * half as usize], nodes, &[]).unwrap();
+    let effort = Effort { steps: 4_000, states: 20_000 };
+    for budget in [6, 12, 24] {
+        let solution = solve(&graph, budget, &effort).unwrap();
+        assert!(solution.figures.peak <= budget);
     }
 }
 
