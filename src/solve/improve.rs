@@ -229,23 +229,21 @@ pub(super) fn improve(search: &mut Search, line: &mut Line<'_>, steps: u64) {
         }
         if fits && line.cost < limit {
             current = (line.cost, line.items.clone());
+            line.restore(&current.1);
             if line.cost < best.0 {
                 best = current.clone();
                 idle = 0;
             }
         } else {
-            line.items.clone_from(&current.1);
-            line.rebuild();
+            line.restore(&current.1);
         }
         idle += 1;
         if idle > 400 {
             current = best.clone();
-            line.items.clone_from(&current.1);
-            line.rebuild();
+            line.restore(&current.1);
             idle = 0;
         }
     }
     search.noise = 0.0;
-    line.items = best.1;
-    line.rebuild();
+    line.restore(&best.1);
 }

@@ -80,6 +80,14 @@ impl<'g> Line<'g> {
         self.rebuild();
     }
 
+    /// Takes over a sequence, with names anew: they would only grow otherwise.
+    pub(super) fn restore(&mut self, items: &[Item]) {
+        self.items.clear();
+        self.items.extend(items.iter().zip(0..).map(|(item, id)| Item { node: item.node, id }));
+        self.next_id = self.items.len() as u32;
+        self.rebuild();
+    }
+
     pub(super) fn order(&self) -> Vec<u32> {
         self.items.iter().map(|i| i.node).collect()
     }
