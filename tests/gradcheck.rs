@@ -90,6 +90,8 @@ const UNARY: Table = &[
     ("movedim", |_, x| x[0].reshape([2, 3, 2])?.movedim(0, -1)?.sqr()),
     ("rope_with", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: false })),
     ("rope_with, interleaved", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: true })),
+    ("unfold", |_, x| x[0].reshape([1, 1, 3, 4])?.unfold([2, 2], Conv2dOptions::new(2, 1))?.sqr()),
+    ("fold", |_, x| x[0].reshape([1, 4, 3])?.fold([2, 4], [2, 2], Conv2dOptions::default())?.sqr()),
 ];
 
 /// Functions of one positive tensor.
@@ -125,6 +127,18 @@ const SEVERAL: Table = &[
     ("dot", |_, x| x[0].reshape([12])?.dot(&x[1].reshape([12])?)),
     ("addmm", |_, x| x[2].narrow(0, 0, 3)?.addmm(&x[0], &x[1].t()?, 0.5, 2.0)),
     ("layer_norm", |_, x| x[0].layer_norm(Some(&x[2]), Some(&x[2]), 1e-5)),
+    ("batch_norm", |_, x| x[0].batch_norm_train(Some(&x[2]), Some(&x[2]), 1e-5).map(|y| y.0)),
+    ("conv2d of rows that keep their length", |_, x| {
+        let options = Conv2dOptions { padding: [0, 1], ..Conv2dOptions::default() };
+        x[0].reshape([1, 1, 3, 4])?.conv2d(&x[1].reshape([4, 1, 1, 3])?, Some(&x[2]), options)
+    }),
+    ("conv_transpose2d that tiles", |_, x| {
+        let options = Conv2dOptions { stride: [2, 2], ..Conv2dOptions::default() };
+        x[0].reshape([1, 1, 3, 4])?.conv_transpose2d(&x[1].reshape([1, 3, 2, 2])?, None, options, [0, 0])
+    }),
+    ("scatter", |g, x| {
+        x[0].scatter(1, &g.constant(&[1_i32, 0, 3, 1, 2, 2, 2, 9, 0, 1, 2, 3], [3, 4])?, &x[1])?.mul(&x[2])
+    }),
     ("mse_loss", |_, x| x[0].mse_loss(&x[1])),
     ("attention", |_, x| {
         let [q, k] = [&x[0], &x[1]].map(|t| t.reshape([1, 1, 3, 4]));
@@ -214,6 +228,9 @@ const IMAGES: Table = &[
 const CHOICES: Table = &[
     ("max", |_, x| x[0].max(&[1], false)),
     ("min", |_, x| x[0].min(&[0], false)),
+    ("max_pool1d", |_, x| x[0].reshape([1, 3, 4])?.max_pool1d(3, 2, 1)),
+    ("max_pool2d that tiles", |_, x| x[0].reshape([1, 2, 2, 3])?.max_pool2d([2, 3], [2, 3], [0, 0])),
+    ("adaptive_max_pool2d", |_, x| x[0].reshape([1, 1, 3, 4])?.adaptive_max_pool2d([2, 3])),
     ("sort", |_, x| x[0].sort(1, true).map(|y| y.0)),
     ("topk", |_, x| x[0].topk(2, 0, false).map(|y| y.0)),
     ("median", |_, x| x[0].median(1, true)),
