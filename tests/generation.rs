@@ -129,6 +129,14 @@ fn tokens_and_layers_that_do_not_fit_are_refused() {
         assert!(matches!(error, Error::Shape { op: "key_value_cache", .. }), "{error}");
     }
     assert!(step.attend(0, &fits, &fits, &fits).is_ok());
+    // A state is written once per run: neither a layer nor the whole appends twice.
+    for (state, again) in [
+        ("cache.0.keys", step.attend(0, &fits, &fits, &fits).unwrap_err()),
+        ("cache.length", cache.append(&recorder, 1).unwrap_err()),
+        ("cache.length", cache.clear(&recorder).unwrap_err()),
+    ] {
+        assert!(matches!(&again, Error::Argument { argument: "state", value, .. } if value == state), "{again}");
+    }
     // A name taken by something else.
     params.create("other.length", [2], Init::Zeros).unwrap();
     assert!(KeyValueCache::new(&params, "other", 1, [2, 2, 3, 4]).is_err());

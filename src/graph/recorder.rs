@@ -1,6 +1,6 @@
 //! The recorder: what a step's closure is given.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use super::{Graph, Node, NodeId, Source, Tensor, TensorTree, Value, ValueId};
@@ -27,6 +27,8 @@ struct Recording {
     states: HashMap<String, (usize, ValueId)>,
     /// Constants asked for by [`Recorder::shared_constant`].
     shared: HashMap<String, (ValueId, TensorType)>,
+    /// States that a node writes.
+    written: HashSet<u32>,
     segment: Option<SegmentId>,
     phase: Option<Phase>,
     /// Random operations recorded so far: each draws from a stream of its own.
@@ -302,7 +304,9 @@ impl Recorder {
     /// Records `op`; the road that every operation takes.
     ///
     /// # Errors
-    /// What the op's shape rule says; [`Error::OtherRecording`] for mixed recordings.
+    /// What the op's shape rule says; [`Error::OtherRecording`] for mixed recordings;
+    /// [`Error::Argument`] if it overwrites what is no state, or a state that this
+    /// recording writes already.
     pub fn record(&self, op: Shared<dyn Op>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let name = op.name();
         for (operand, tensor) in inputs.iter().enumerate() {
@@ -313,18 +317,25 @@ impl Recorder {
         let types: Vec<&TensorType> = inputs.iter().map(|t| t.ty()).collect();
         let output_types = op.output_types(&types)?;
         let mut rec = self.open(name)?;
+        let mut writes = Vec::new();
         for &write in op.state_writes() {
-            let is_state =
-                inputs.get(write).is_some_and(|t| matches!(rec.graph.value(t.id()).source, Source::State(_)));
-            if !is_state {
+            let source = inputs.get(write).map(|t| rec.graph.value(t.id()).source);
+            let Some(Source::State(state)) = source else {
                 return Err(Error::Argument {
                     op: name,
                     argument: "operand",
                     value: write.to_string(),
                     detail: "it is overwritten, so it must be state, as Recorder::param gives it".into(),
                 });
+            };
+            if rec.written.contains(&state) {
+                let value = rec.graph.states[state as usize].name.clone();
+                let detail = "this recording writes it already, and a state is written once per run".into();
+                return Err(Error::Argument { op: name, argument: "state", value, detail });
             }
+            writes.push(state);
         }
+        rec.written.extend(writes);
         let node = NodeId(rec.graph.nodes.len() as u32);
         let mut outputs = Vec::with_capacity(output_types.len());
         let mut tensors = Vec::with_capacity(output_types.len());

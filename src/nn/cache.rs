@@ -79,8 +79,8 @@ impl KeyValueCache {
     /// Records that `tokens` (`T`) more are appended; every layer then attends once.
     ///
     /// # Errors
-    /// [`Error::Argument`] for more tokens than the capacity, and inside a checkpoint
-    /// segment: a replay of it would attend over keys and values that the step has
+    /// [`Error::Argument`] for more tokens than the capacity, for a second call in one
+    /// recording, and inside a checkpoint segment: a replay of it would attend over keys and values that the step has
     /// not kept.
     pub fn append(&self, recorder: &Recorder, tokens: usize) -> Result<CacheStep> {
         refuse_segment(recorder)?;

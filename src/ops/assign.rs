@@ -77,7 +77,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Shape`] or [`Error::DType`] unless the value has the state's type;
-    /// [`Error::StateConflict`] if the recording writes the state twice.
+    /// [`Error::Argument`] if the recording writes the state already.
     pub fn assign(&self, state: &Param, value: &Tensor) -> Result<()> {
         assign(&self.param(state)?, value, None)
     }
