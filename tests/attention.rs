@@ -6,7 +6,10 @@ mod common;
 #[path = "common/engine.rs"]
 mod engine;
 
+use std::collections::BTreeMap;
+
 use common::models::noise;
+use common::naive::Naive;
 use remat::checkpoint::Policy;
 use remat::dtype::DType;
 use remat::error::{Error, Result};
@@ -144,19 +147,36 @@ impl Case {
             }
             engine::run_all(&gpu, &Params::new(&gpu, 0), &step, &inputs)
         });
-        assert_eq!(fused.outputs.len(), composed.outputs.len());
-        let all: Vec<f32> = (0..composed.outputs.len()).flat_map(|output| composed.floats(output)).collect();
-        // Where one key is seen, gradients of scores cancel to 0: errors are measured
-        // against the largest number of the case, not of one output.
-        let largest = all.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
-        for output in 0..fused.outputs.len() {
-            for (i, (f, e)) in fused.floats(output).iter().zip(composed.floats(output)).enumerate() {
-                let difference = f64::from((f - e).abs());
-                let allowed = tolerance * f64::from(e.abs() + largest);
-                assert!(
-                    difference <= allowed,
-                    "{self:?}, output {output}: element {i} is {f}, expected {e} of {largest}"
-                );
+        let outputs = composed.outputs.len();
+        let [fused, composed] = [fused, composed].map(|ran| (0..outputs).map(|i| ran.floats(i)).collect::<Vec<_>>());
+        self.assert_same(&fused, &composed, tolerance);
+    }
+
+    /// The kernels that another class of device gets, run here: the variants differ in
+    /// tiles alone.
+    fn compare_for(&self, class: AdapterClass, naive: &Naive, tolerance: f64) {
+        let words = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+        let inputs: BTreeMap<String, Vec<u32>> =
+            ["q", "k", "v", "mask"].map(str::to_owned).into_iter().zip(self.data().into_iter().map(words)).collect();
+        let [fused, composed] = [(class, true), (AdapterClass::Cpu, false)].map(|(class, fused)| {
+            let profile = DeviceProfile::webgpu_defaults(class);
+            let step = RecordedStep::new(&profile, |g| self.outputs(g, fused, false)).unwrap();
+            let (outputs, _) = naive.run(step.program(), &inputs, &BTreeMap::new());
+            outputs.iter().map(|words| engine::floats(words)).collect::<Vec<_>>()
+        });
+        self.assert_same(&fused, &composed, tolerance);
+    }
+
+    /// Where one key is seen, gradients of scores cancel to 0: errors are measured
+    /// against the largest number of the case, not of one output.
+    fn assert_same(&self, fused: &[Vec<f32>], composed: &[Vec<f32>], tolerance: f64) {
+        assert_eq!(fused.len(), composed.len());
+        let largest = composed.iter().flatten().fold(0.0_f32, |m, v| m.max(v.abs()));
+        for (output, (fused, composed)) in fused.iter().zip(composed).enumerate() {
+            assert_eq!(fused.len(), composed.len());
+            for (i, (f, e)) in fused.iter().zip(composed).enumerate() {
+                let fits = f64::from((f - e).abs()) <= tolerance * f64::from(e.abs() + largest);
+                assert!(fits, "{self:?}, output {output}: element {i} is {f}, expected {e} of {largest}");
             }
         }
     }
@@ -166,6 +186,15 @@ impl Case {
 fn values_and_gradients_are_those_of_products_and_a_softmax() {
     for case in CASES {
         case.compare(false, 1e-5);
+    }
+}
+
+#[test]
+fn the_kernels_for_a_gpu_give_the_same() {
+    let (_turn, _gpu) = engine::gpu();
+    let naive = Naive::new();
+    for case in CASES {
+        case.compare_for(AdapterClass::Discrete, &naive, 1e-5);
     }
 }
 
