@@ -271,6 +271,27 @@ fn causal_counts_from_the_first_key() {
     }
 }
 
+/// One tensor as queries, keys, values and mask.
+#[test]
+fn an_operand_may_be_the_mask_too() {
+    let (_turn, gpu) = engine::gpu();
+    let data = noise(2 * 8 * 8, 5);
+    let [fused, composed] = [true, false].map(|fused| {
+        let step = engine::record(&gpu, |g| {
+            let x = g.input::<f32>("x", [2, 8, 8])?;
+            let mask = x.narrow(0, 0, 1)?;
+            let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::default() };
+            let y = if fused { x.attention_with(&x, &x, options)? } else { x.attention_composed(&x, &x, options)? };
+            Ok([vec![y.clone()], g.gradients(&y.sqr()?.sum_all()?, &[&x])?].concat())
+        });
+        engine::run_all(&gpu, &Params::new(&gpu, 0), &step, &[("x", (&data).into())])
+    });
+    for output in 0..2 {
+        let expected = engine::wide(&composed.floats(output));
+        engine::assert_close(&fused.floats(output), &expected, 1e-5, &format!("output {output}"));
+    }
+}
+
 /// The planned activation peak of attention, forward and backward, at a length.
 fn peak(time: usize, fused: bool) -> u64 {
     let profile = DeviceProfile { max_binding_bytes: 1 << 32, max_buffer_bytes: 1 << 32, ..DeviceProfile::default() };

@@ -22,7 +22,7 @@ use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, K
 use crate::dtype::{DType, Layout, TensorType};
 use crate::error::Result;
 use crate::fuse::program::Cost;
-use crate::graph::Tensor;
+use crate::graph::{Source, Tensor, ValueId};
 use crate::profile::AdapterClass;
 use crate::shared::Shared;
 
@@ -517,6 +517,22 @@ pub(super) fn is_fused(queries: &Tensor, keys: &Tensor, values: &Tensor) -> bool
         && group.saturating_mul(rounds(t, w, vw) + 1) <= MOST_ROUNDS
 }
 
+/// The value that a view looks at, through other views; what is no view, itself.
+fn viewed(tensor: &Tensor) -> ValueId {
+    tensor.recorder().with_graph(|graph| {
+        let mut id = tensor.id();
+        // A recording that was planned has no nodes any more; recording the op says so.
+        while let Some(Source::Node { node, .. }) = graph.values.get(id.index()).map(|value| value.source) {
+            let Some(node) = graph.nodes.get(node.index()) else { break };
+            match (node.op.lowering(), node.inputs.first()) {
+                (Lowering::View(_), Some(&input)) => id = input,
+                _ => break,
+            }
+        }
+        id
+    })
+}
+
 /// Attention by kernels; [`is_fused`] holds and `mask`, if any, broadcasts to
 /// `[.., H, T, S]`.
 pub(super) fn fused(
@@ -536,6 +552,10 @@ pub(super) fn fused(
     if let Some(mask) = mask {
         let mut dims = queries.dims()[..rank - 1].to_vec();
         dims.push(keys.dims()[rank - 2]);
+        // The kernels read numbers one by one in a mask and by fours elsewhere, which
+        // one binding cannot: what is both a mask and an operand is copied.
+        let shared = operands.iter().any(|operand| viewed(operand) == viewed(mask));
+        let mask = if shared { &mask.add_scalar(0.0_f32)? } else { mask };
         operands.push(flat(&mask.broadcast_to(dims)?)?);
     }
     let op = Shared::new(Attention { scale, causal_offset });
