@@ -2,15 +2,19 @@
 
 use std::fmt;
 
+pub use half::f16;
+
 /// The type of a tensor's elements.
 ///
-/// Every element takes four bytes on the device: WebGPU has no storage type
-/// for `bool`, which is kept as a `u32` of 0 or 1.
+/// WebGPU has no storage type for `bool`, which is kept as a `u32` of 0 or 1. An
+/// element of `f16` takes two bytes, every other four; see `docs/precision.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DType {
     /// 32-bit IEEE float.
     F32,
+    /// 16-bit IEEE float in memory, two in a word; arithmetic on it is in `f32`.
+    F16,
     /// 32-bit signed integer.
     I32,
     /// 32-bit unsigned integer.
@@ -23,16 +27,20 @@ impl DType {
     /// Bytes of one element in device memory.
     #[must_use]
     pub const fn size_bytes(self) -> u64 {
-        4
+        match self {
+            Self::F16 => 2,
+            Self::F32 | Self::I32 | Self::U32 | Self::Bool => 4,
+        }
     }
 
-    /// The WGSL type that a storage buffer of this data type holds.
+    /// The WGSL type that a storage buffer of this data type holds; for `f16` a
+    /// word of two elements, the first in its lower half.
     #[must_use]
     pub const fn wgsl_storage(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::I32 => "i32",
-            Self::U32 | Self::Bool => "u32",
+            Self::U32 | Self::Bool | Self::F16 => "u32",
         }
     }
 
@@ -41,6 +49,7 @@ impl DType {
     pub const fn wgsl_value(self) -> &'static str {
         match self {
             Self::Bool => "bool",
+            Self::F16 => "f32",
             other => other.wgsl_storage(),
         }
     }
@@ -48,7 +57,7 @@ impl DType {
     /// True for types that have gradients.
     #[must_use]
     pub const fn is_float(self) -> bool {
-        matches!(self, Self::F32)
+        matches!(self, Self::F32 | Self::F16)
     }
 }
 
@@ -56,6 +65,7 @@ impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::F32 => "f32",
+            Self::F16 => "f16",
             Self::I32 => "i32",
             Self::U32 => "u32",
             Self::Bool => "bool",
@@ -71,6 +81,9 @@ pub trait Element: bytemuck::Pod + fmt::Debug + Send + Sync + 'static {
 
 impl Element for f32 {
     const DTYPE: DType = DType::F32;
+}
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
 }
 impl Element for i32 {
     const DTYPE: DType = DType::I32;
@@ -194,9 +207,18 @@ impl TensorType {
         Self { dtype, shape: shape.into() }
     }
 
-    /// Bytes that a contiguous value of this type takes; saturates.
+    /// Bytes that a contiguous value of this type takes, in whole words of four;
+    /// saturates.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
+        let bytes = self.data_bytes();
+        bytes.checked_next_multiple_of(4).unwrap_or(bytes)
+    }
+
+    /// Bytes of its elements alone: two less than [`Self::size_bytes`] for an odd
+    /// number of `f16`.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
         self.shape.element_count().saturating_mul(self.dtype.size_bytes())
     }
 }

@@ -44,13 +44,13 @@ pub(crate) fn gradients(loss: &Tensor, wrt: &[&Tensor]) -> Result<Vec<Tensor>> {
     let guard = ScopeGuard { recorder, before: recorder.scope() };
     let mut sweep = Sweep::new(loss, wrt);
     recorder.set_scope(crate::graph::Scope { segment: sweep.segment_of(loss.id()), phase: Phase::Backward });
-    sweep.grads[loss.id().index()] = Some(recorder.full(loss.shape().clone(), 1.0)?);
+    sweep.grads[loss.id().index()] = Some(loss.filled(1.0)?);
     sweep.run(recorder)?;
     let mut result = Vec::with_capacity(wrt.len());
     for tensor in wrt {
         let gradient = match sweep.grads[tensor.id().index()].clone() {
             Some(gradient) => gradient,
-            None => recorder.full(tensor.shape().clone(), 0.0)?,
+            None => tensor.filled(0.0)?,
         };
         if sweep.is_state(tensor.id()) {
             recorder.mark_parameter_gradient(gradient.id());

@@ -285,7 +285,8 @@ impl Params {
         let mut checked = Vec::new();
         for state in states {
             let slot = lock(&self.inner.table).find("load_all", &state.name)?;
-            slot.check_data("load_all", state.ty.dtype, &state.ty.shape, state.bytes.len() / 4)?;
+            let count = state.bytes.len() / state.ty.dtype.size_bytes() as usize;
+            slot.check_data("load_all", state.ty.dtype, &state.ty.shape, count)?;
             checked.push((slot, state.bytes.as_slice()));
         }
         self.write_slots("load_all", &checked).await
@@ -296,7 +297,12 @@ impl Params {
         let _turn = gpu.inner.take_turn().await?;
         self.materialize_slots(slots).await?;
         let what = slots.first().map_or("state", |slot| slot.name.as_str());
-        gpu.inner.read_buffers(what, slots.iter().map(|slot| (slot.handle(), slot.ty.size_bytes()))).await
+        let places = slots.iter().map(|slot| (slot.handle(), slot.ty.size_bytes()));
+        let mut all = gpu.inner.read_buffers(what, places).await?;
+        for (bytes, slot) in all.iter_mut().zip(slots) {
+            bytes.truncate(slot.ty.data_bytes() as usize);
+        }
+        Ok(all)
     }
 
     async fn write_slots(&self, op: &'static str, states: &[(Shared<Slot>, &[u8])]) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use super::group::{Groups, group};
 use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind};
-use crate::dtype::{Layout, TensorType};
+use crate::dtype::{DType, Layout, TensorType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Source, ValueId};
-use crate::ops::{CallOperand, EpilogueCode, KernelCall, KernelContext, KernelOp, Lowering, OperandView, ViewOp};
+use crate::ops::{KernelCall, Lowering, ViewOp};
 use crate::profile::{AdapterClass, DeviceProfile};
 use crate::shared::Shared;
 
@@ -27,6 +27,14 @@ pub(super) struct Expression {
     pub(super) leaves: Vec<Placed>,
     pub(super) steps: Vec<Step>,
     pub(super) ty: TensorType,
+}
+
+impl Expression {
+    /// The value itself, stored as `ty`.
+    fn copy(from: &Placed, ty: &TensorType) -> Self {
+        let step = Step { node: None, operands: vec![StepOperand::Leaf(0)], ty: ty.clone() };
+        Self { leaves: vec![from.clone()], steps: vec![step], ty: ty.clone() }
+    }
 }
 
 /// One elementwise node of an expression.
@@ -138,7 +146,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn storage(
+    pub(super) fn storage(
         &mut self,
         ty: &TensorType,
         kind: StorageKind,
@@ -238,17 +246,39 @@ impl<'a> Builder<'a> {
         category: Category,
         name: String,
     ) -> Result<Placed> {
-        let ty = from.ty.clone();
+        self.copy_as(from, from.ty.dtype, (segment, phase), category, name)
+    }
+
+    /// [`Self::copy`] in another float type.
+    pub(super) fn copy_as(
+        &mut self,
+        from: &Placed,
+        dtype: DType,
+        (segment, phase): (Option<SegmentId>, Phase),
+        category: Category,
+        name: String,
+    ) -> Result<Placed> {
+        let ty = TensorType { dtype, shape: from.ty.shape.clone() };
         let storage = self.storage(&ty, StorageKind::Transient, category, name, false);
         if let Some(output) = storage {
-            let step = Step { node: None, operands: vec![StepOperand::Leaf(0)], ty: ty.clone() };
-            let expression = Expression { leaves: vec![from.clone()], steps: vec![step], ty: ty.clone() };
-            self.drafts.passes.push(Draft { segment, phase, body: Body::Elementwise { expression, output } });
+            self.copy_to(from, &ty, (segment, phase), output);
         }
         Ok(Placed { storage, layout: Layout::contiguous(&ty.shape), ty })
     }
 
-    fn value_storage(&mut self, value: ValueId, op: &str, phase: Phase) -> Option<StorageId> {
+    /// A pass that copies into a storage of type `ty`.
+    pub(super) fn copy_to(
+        &mut self,
+        from: &Placed,
+        ty: &TensorType,
+        (segment, phase): (Option<SegmentId>, Phase),
+        output: StorageId,
+    ) {
+        let expression = Expression::copy(from, ty);
+        self.drafts.passes.push(Draft { segment, phase, body: Body::Elementwise { expression, output } });
+    }
+
+    pub(super) fn value_storage(&mut self, value: ValueId, op: &str, phase: Phase) -> Option<StorageId> {
         let info = self.graph.value(value);
         let category = match phase {
             _ if info.is_parameter_gradient => Category::ParameterGradient,
@@ -383,86 +413,6 @@ impl<'a> Builder<'a> {
         let (inputs, outputs) = (node.inputs.clone(), root_node.outputs.clone());
         self.kernel(kernel, op, &inputs, Some((&epilogue.code, &epilogue.storages, epilogue.name.as_str())), &outputs)?;
         Ok(true)
-    }
-
-    /// A kernel op's dispatches, storing into the values `outputs`.
-    fn kernel(
-        &mut self,
-        id: NodeId,
-        op: &dyn KernelOp,
-        inputs: &[ValueId],
-        epilogue: Option<(&EpilogueCode, &[StorageId], &str)>,
-        outputs: &[ValueId],
-    ) -> Result<()> {
-        let node = self.graph.node(id);
-        let (name, segment, phase) = (node.op.name(), node.segment, node.phase);
-        let writes = node.op.state_writes();
-        let mut operands = Vec::with_capacity(inputs.len());
-        for (index, &v) in inputs.iter().enumerate() {
-            let placed = self.placed(v)?;
-            let direct = op.accepts(index, &placed.layout) || writes.contains(&index);
-            operands.push(if direct {
-                placed
-            } else {
-                self.copy(&placed, segment, phase, Category::Workspace, format!("{name}.copy"))?
-            });
-        }
-        let output_storages: Vec<Option<StorageId>> =
-            outputs.iter().map(|v| self.value_storage(*v, name, phase)).collect();
-        if !outputs.is_empty() && output_storages.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let views: Vec<OperandView<'_>> =
-            operands.iter().map(|p| OperandView { ty: &p.ty, layout: &p.layout }).collect();
-        let output_types: Vec<&TensorType> = outputs.iter().map(|v| &self.graph.value(*v).ty).collect();
-        let context = KernelContext {
-            profile: self.profile,
-            inputs: &views,
-            outputs: &output_types,
-            epilogue: epilogue.map(|(code, _, _)| code),
-        };
-        let calls = op.kernels(&context)?;
-        let scratch: Vec<StorageId> = calls
-            .scratch_bytes
-            .iter()
-            .enumerate()
-            .map(|(i, &bytes)| {
-                let id = StorageId(self.drafts.storages.len() as u32);
-                self.drafts.storages.push(Storage {
-                    name: format!("{name}.scratch{i}"),
-                    bytes,
-                    kind: StorageKind::Transient,
-                    category: Category::Workspace,
-                    named: false,
-                    mark: None,
-                });
-                id
-            })
-            .collect();
-        let last = calls.calls.len().saturating_sub(1);
-        for (index, call) in calls.calls.into_iter().enumerate() {
-            let mut bound: Vec<DraftOperand> = Vec::with_capacity(call.operands.len());
-            for operand in &call.operands {
-                bound.extend(match *operand {
-                    CallOperand::Input(i) => operands[i].storage.map(DraftOperand::Read),
-                    CallOperand::State(i) => operands[i].storage.map(DraftOperand::State),
-                    CallOperand::Output(i) => output_storages[i].map(DraftOperand::Write),
-                    CallOperand::OutputRead(i) => output_storages[i].map(DraftOperand::Read),
-                    CallOperand::Scratch(i) => Some(DraftOperand::Write(scratch[i])),
-                    CallOperand::ScratchRead(i) => Some(DraftOperand::Read(scratch[i])),
-                });
-            }
-            let mut full_name = call.name.to_owned();
-            if index == last {
-                if let Some((_, storages, suffix)) = epilogue {
-                    bound.extend(storages.iter().map(|s| DraftOperand::Read(*s)));
-                    full_name.push_str(suffix);
-                }
-            }
-            let body = Body::Kernel { kind: name, name: full_name, call, operands: bound };
-            self.drafts.passes.push(Draft { segment, phase, body });
-        }
-        Ok(())
     }
 
     /// Outputs are handed back contiguous from a transient storage's start.

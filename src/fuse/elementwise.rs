@@ -3,13 +3,15 @@
 //! One invocation computes four neighbours where the innermost extent allows
 //! it, else one element. What lies like the output is addressed by the linear
 //! index; only other leaves need coordinates, and those only along axes where
-//! they move. Extents, strides and offsets are uniform words: the text tells
+//! they move. Of halves, two of which share a word, one invocation computes two
+//! neighbours where it cannot compute four. Extents, strides and offsets are uniform words: the text tells
 //! only which of them are 0 or 1, so equal structure gives equal text.
 
 use std::fmt::Write;
 
 use super::codegen::{element_function, loaded, stored};
 use super::draft::Expression;
+use super::half::with_functions;
 use crate::dtype::{DType, Shape, collapse_together};
 use crate::graph::Graph;
 use crate::ops::kernel::word as count_word;
@@ -48,17 +50,21 @@ pub(super) fn generate(graph: &Graph, profile: &DeviceProfile, bound: &BoundExpr
     let function = element_function(graph, bound.expression, &|i| word(first_op_word + i));
     writer.words.extend(&function.words);
     writer.declarations(&function.source);
-    writer.index();
-    writer.addresses();
-    if writer.wide {
-        writer.four();
+    if writer.per_invocation() == 2 {
+        writer.two();
     } else {
-        writer.one();
+        writer.index();
+        writer.addresses();
+        if writer.wide {
+            writer.four();
+        } else {
+            writer.one();
+        }
     }
     writer.text.push_str("}\n");
     let count = bound.expression.ty.shape.element_count();
     Generated {
-        grid: profile.split_grid((count / writer.per_invocation()).div_ceil(WORKGROUP)),
+        grid: profile.split_grid(count.div_ceil(writer.per_invocation()).div_ceil(WORKGROUP)),
         flops: function.flops * count as f64,
         source: writer.text,
         words: writer.words,
@@ -112,7 +118,11 @@ impl<'a> Writer<'a> {
     }
 
     fn per_invocation(&self) -> u64 {
-        if self.wide { 4 } else { 1 }
+        match self.bound.expression.ty.dtype {
+            _ if self.wide => 4,
+            DType::F16 => 2,
+            _ => 1,
+        }
     }
 
     /// Whether a leaf's four neighbours lie together at an aligned place.
@@ -144,10 +154,20 @@ impl<'a> Writer<'a> {
         text.push_str("@group(0) @binding(0) var<uniform> u: Uniforms;\n");
         for (b, dtype) in self.bound.dtypes.iter().enumerate() {
             let scalar = dtype.wgsl_storage();
-            let ty = if self.wide_bindings[b] { format!("vec4<{scalar}>") } else { scalar.to_owned() };
+            let ty = match (self.wide_bindings[b], dtype) {
+                (true, DType::F16) => "vec2<u32>".to_owned(),
+                (true, _) => format!("vec4<{scalar}>"),
+                (false, _) => scalar.to_owned(),
+            };
             let _ = writeln!(text, "@group(0) @binding({}) var<storage, read_write> b{b}: array<{ty}>;", b + 1);
+            if *dtype == DType::F16 && !self.wide_bindings[b] {
+                let _ = writeln!(text, "fn b{b}_half(i: u32) -> f32 {{\n    return half_in(b{b}[i >> 1u], i);\n}}");
+            }
         }
         text.push_str(function);
+        if self.bound.dtypes.contains(&DType::F16) {
+            *text = with_functions(std::mem::take(text));
+        }
         if divides {
             text.push_str(QUOTIENT);
         }
@@ -161,8 +181,8 @@ impl<'a> Writer<'a> {
             "@compute @workgroup_size({WORKGROUP})\nfn main(@builtin(global_invocation_id) id: vec3<u32>, \
              @builtin(num_workgroups) groups: vec3<u32>) {{\n    \
              let place = (id.z * groups.y + id.y) * (groups.x * {WORKGROUP}u) + id.x;\n    \
-             if (place >= {} / {per}u) {{\n        return;\n    }}\n    let index = place * {per}u;\n",
-            word(0)
+             if (place >= {}) {{\n        return;\n    }}\n    let index = place * {per}u;\n",
+            if per == 2 { format!("({} + 1u) / 2u", word(0)) } else { format!("{} / {per}u", word(0)) }
         );
     }
 
@@ -221,30 +241,69 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One element.
-    fn one(&mut self) {
+    /// The call of `element` at `index`, its leaves loaded one by one.
+    fn call(&self) -> String {
         let mut arguments = vec!["index".to_owned()];
         for (i, leaf) in self.bound.expression.leaves.iter().enumerate() {
-            arguments.push(loaded(leaf.ty.dtype, &format!("b{}[a{i}]", self.bound.leaf_bindings[i])));
+            arguments.push(self.load(leaf.ty.dtype, self.bound.leaf_bindings[i], &format!("a{i}")));
         }
-        let value = stored(self.bound.expression.ty.dtype, &format!("element({})", arguments.join(", ")));
+        format!("element({})", arguments.join(", "))
+    }
+
+    /// One element of a binding that is declared as scalars.
+    fn load(&self, dtype: DType, binding: usize, address: &str) -> String {
+        match dtype {
+            DType::F16 => format!("b{binding}_half({address})"),
+            dtype => loaded(dtype, &format!("b{binding}[{address}]")),
+        }
+    }
+
+    /// One element.
+    fn one(&mut self) {
+        let value = stored(self.bound.expression.ty.dtype, &self.call());
         self.line(&format!("b{}[index] = {value};", self.bound.output));
+    }
+
+    /// Two halves, which share a word.
+    fn two(&mut self) {
+        self.text.push_str("fn value(index: u32) -> f32 {\n");
+        self.addresses();
+        self.line(&format!("return {};", self.call()));
+        self.text.push_str("}\n");
+        self.index();
+        self.line("var second = 0.0;");
+        self.line(&format!("if (index + 1u < {}) {{", word(0)));
+        self.line("    second = value(index + 1u);");
+        self.line("}");
+        let output = self.bound.output;
+        self.line(&format!("b{output}[place] = pack_halves(vec4<f32>(value(index), second, 0.0, 0.0)).x;"));
     }
 
     /// Four neighbours.
     fn four(&mut self) {
         let bound = self.bound;
         for (i, leaf) in bound.expression.leaves.iter().enumerate() {
-            let (b, scalar) = (bound.leaf_bindings[i], leaf.ty.dtype.wgsl_storage());
+            let (b, dtype) = (bound.leaf_bindings[i], leaf.ty.dtype);
+            let scalar = if dtype == DType::F16 { "f32" } else { dtype.wgsl_storage() };
             let value = match self.strides[i].last() {
+                _ if self.wide_bindings[b] && dtype == DType::F16 => format!("unpack_halves(b{b}[a{i} / 4u])"),
                 _ if self.wide_bindings[b] => format!("b{b}[a{i} / 4u]"),
+                None | Some(0) if dtype == DType::F16 => format!("vec4<f32>(b{b}_half(a{i}))"),
                 None | Some(0) => format!("vec4<{scalar}>(b{b}[a{i}])"),
                 Some(stride) => {
                     let step =
                         if *stride == 1 { "1u".to_owned() } else { word(self.leaf_words[i] + self.shape.rank()) };
-                    format!(
-                        "vec4<{scalar}>(b{b}[a{i}], b{b}[a{i} + {step}], b{b}[a{i} + 2u * {step}], b{b}[a{i} + 3u * {step}])"
-                    )
+                    let places = [
+                        format!("a{i}"),
+                        format!("a{i} + {step}"),
+                        format!("a{i} + 2u * {step}"),
+                        format!("a{i} + 3u * {step}"),
+                    ];
+                    let at = |place: &String| match dtype {
+                        DType::F16 => format!("b{b}_half({place})"),
+                        _ => format!("b{b}[{place}]"),
+                    };
+                    format!("vec4<{scalar}>({})", places.iter().map(at).collect::<Vec<_>>().join(", "))
                 }
             };
             self.line(&format!("let v{i} = {value};"));
@@ -261,8 +320,12 @@ impl<'a> Writer<'a> {
                 stored(dtype, &format!("element({})", arguments.join(", ")))
             })
             .collect();
-        let value = format!("vec4<{}>({})", dtype.wgsl_storage(), lanes.join(", "));
         let output = bound.output;
+        if dtype == DType::F16 {
+            self.line(&format!("b{output}[place] = pack_halves(vec4<f32>({}));", lanes.join(", ")));
+            return;
+        }
+        let value = format!("vec4<{}>({})", dtype.wgsl_storage(), lanes.join(", "));
         if self.wide_bindings[output] {
             self.line(&format!("b{output}[place] = {value};"));
         } else {

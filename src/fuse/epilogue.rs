@@ -7,6 +7,7 @@
 
 use super::codegen::{element_function, loaded};
 use super::draft::{Expression, expression_name};
+use super::half::with_functions;
 use super::program::StorageId;
 use crate::dtype::{DType, Shape};
 use crate::graph::Graph;
@@ -29,7 +30,7 @@ pub(super) fn generate(
     bound: &[StorageId],
     first_binding: u32,
 ) -> Option<Epilogue> {
-    if expression.ty.dtype != DType::F32 {
+    if !expression.ty.dtype.is_float() {
         return None;
     }
     let shape = Shape(shape.to_vec());
@@ -60,9 +61,12 @@ pub(super) fn generate(
             }
         }
         if layout.strides.iter().zip(&shape.0).any(|(&s, &d)| s != 0 && d != 1) {
-            bytes += 4.0;
+            bytes += leaf.ty.dtype.size_bytes() as f64;
         }
-        loads.push(loaded(leaf.ty.dtype, &format!("e{binding}[{address}]")));
+        loads.push(match leaf.ty.dtype {
+            DType::F16 => format!("e{binding}_half({address})"),
+            dtype => loaded(dtype, &format!("e{binding}[{address}]")),
+        });
         debug_assert!(i + 1 == loads.len());
     }
     let first_op_word = words.len();
@@ -78,8 +82,14 @@ pub(super) fn generate(
             first_binding as usize + i,
             dtype.wgsl_storage()
         ));
+        if *dtype == DType::F16 {
+            source.push_str(&format!("fn e{i}_half(i: u32) -> f32 {{\n    return half_in(e{i}[i >> 1u], i);\n}}\n"));
+        }
     }
     source.push_str(&function.source);
+    if storages.iter().any(|(_, dtype)| *dtype == DType::F16) {
+        source = with_functions(source);
+    }
     let mut arguments = vec![format!("(batch * {} + row) * {} + col", word(0), word(1)), "value".to_owned()];
     arguments.extend(loads);
     source.push_str(&format!(

@@ -114,6 +114,7 @@ impl<'a> Finisher<'a> {
                 && leaf.layout.offset == 0
                 && leaf.layout.is_contiguous()
                 && leaf.ty.dtype.wgsl_storage() == expression.ty.dtype.wgsl_storage()
+                && leaf.ty.dtype.size_bytes() == expression.ty.dtype.size_bytes()
                 // One leaf only may look at it, or another element would be read after its overwrite.
                 && expression.leaves.iter().filter(|l| l.storage == Some(id)).count() == 1;
             alike.then_some(id)
@@ -263,14 +264,14 @@ fn draft_writes(draft: &Draft) -> Vec<StorageId> {
 }
 
 /// Start and end of the declaration `@group(0) @binding(n) var<storage, ..> NAME: ..;`.
-fn declaration(source: &str, binding: usize) -> Option<(usize, usize)> {
+pub(super) fn declaration(source: &str, binding: usize) -> Option<(usize, usize)> {
     let start = source.find(&format!("@group(0) @binding({binding}) var<storage"))?;
     let end = source[start..].find(';')? + start + 1;
     Some((start, end))
 }
 
 /// The variable's name of a storage binding.
-fn binding_name(source: &str, binding: usize) -> Option<String> {
+pub(super) fn binding_name(source: &str, binding: usize) -> Option<String> {
     let (start, end) = declaration(source, binding)?;
     let text = &source[start..end];
     let after = &text[text.find('>')? + 1..];

@@ -11,7 +11,7 @@
 //! only if no kernel runs in between.
 
 use super::MAX_FUSED_NODES;
-use crate::dtype::{DType, Layout, Shape};
+use crate::dtype::{Layout, Shape};
 use crate::graph::{Graph, NodeId, Value, ValueId};
 use crate::ops::{KernelOp, Lowering};
 use crate::profile::DeviceProfile;
@@ -247,7 +247,7 @@ impl<'a> Grouping<'a> {
         let target = &self.groups[group];
         let leaves: Vec<ValueId> = target.leaves.iter().copied().filter(|v| *v != value).collect();
         let root = self.graph.node(target.root).outputs[0];
-        let floats = [value, root].iter().all(|v| self.graph.value(*v).ty.dtype == DType::F32);
+        let floats = [value, root].iter().all(|v| self.graph.value(*v).ty.dtype.is_float());
         if target.kernel.is_some()
             || !floats
             || kernel.epilogue_shape(&types).is_none()

@@ -19,7 +19,11 @@ mod elementwise;
 mod epilogue;
 mod finish;
 mod group;
+mod half;
+mod kernels;
 pub mod program;
+
+pub(crate) use half::HALF;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;

@@ -34,7 +34,7 @@ impl InputData<'_> {
 
     /// Its type and length, in words.
     pub(super) fn describe(&self) -> String {
-        format!("{} values of {}", self.bytes().len() / 4, self.dtype)
+        format!("{} values of {}", self.bytes().len() as u64 / self.dtype.size_bytes(), self.dtype)
     }
 }
 
@@ -86,3 +86,9 @@ macro_rules! scalars {
     )*};
 }
 scalars!(f32, i32, u32);
+
+impl From<half::f16> for InputData<'_> {
+    fn from(value: half::f16) -> Self {
+        vec![value].into()
+    }
+}

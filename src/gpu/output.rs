@@ -105,7 +105,8 @@ impl Output {
     /// if the slot was used again, [`Error::Read`], [`Error::DeviceLost`].
     pub async fn read<T: Element>(&self) -> Result<Vec<T>> {
         self.check_type::<T>("read")?;
-        let bytes = self.bytes().await?;
+        let mut bytes = self.bytes().await?;
+        bytes.truncate(self.ty.data_bytes() as usize);
         Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
 

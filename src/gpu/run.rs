@@ -217,7 +217,7 @@ impl Executable {
                 let (name, dtype, shape) = ((*name).to_owned(), ty.dtype, ty.shape.clone());
                 Err(Error::Data { op: "run", name, dtype, shape, found })
             };
-            if data.dtype != ty.dtype || data.bytes().len() as u64 != ty.size_bytes() {
+            if data.dtype != ty.dtype || data.bytes().len() as u64 != ty.data_bytes() {
                 return wrong(data.describe());
             }
             if sorted[index].replace(data).is_some() {

@@ -69,7 +69,15 @@ impl Inner {
     pub(super) fn stage(&self, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) {
         for (index, piece) in data.chunks(WRITE_BYTES).enumerate() {
             let bytes = piece.len() as u64;
-            self.queue.write_buffer(buffer, offset + (index * WRITE_BYTES) as u64, piece);
+            let at = offset + (index * WRITE_BYTES) as u64;
+            let tail = piece.len() % 4;
+            self.queue.write_buffer(buffer, at, &piece[..piece.len() - tail]);
+            if tail > 0 {
+                // An odd number of halves fills up its last word.
+                let mut word = [0; 4];
+                word[..tail].copy_from_slice(&piece[piece.len() - tail..]);
+                self.queue.write_buffer(buffer, at + bytes - tail as u64, &word);
+            }
             self.unfinished_bytes.fetch_add(bytes, Ordering::Relaxed);
             if self.staged_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= STAGED_BYTES {
                 self.submit([]);

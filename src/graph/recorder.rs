@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::{Graph, Node, NodeId, Source, Tensor, TensorTree, Value, ValueId};
 use crate::dtype::{DType, Element, Shape, TensorType};
 use crate::error::{Error, Result};
-use crate::fuse::program::{InputInfo, Mark, Phase, Segment, SegmentId, StateInfo};
+use crate::fuse::program::{Category, InputInfo, Mark, Phase, Segment, SegmentId, StateInfo};
 use crate::ops::Op;
 use crate::params::{Param, Params};
 use crate::shared::{Shared, lock};
@@ -31,6 +31,9 @@ struct Recording {
     written: HashSet<u32>,
     segment: Option<SegmentId>,
     phase: Option<Phase>,
+    autocast: Option<DType>,
+    /// The cast of each parameter in each segment.
+    casts: HashMap<(ValueId, Option<SegmentId>, DType), ValueId>,
     /// Random operations recorded so far: each draws from a stream of its own.
     random_streams: u32,
     closed: bool,
@@ -144,12 +147,75 @@ impl Recorder {
     }
 
     /// Reads state. Every read in a recording, wherever it stands, sees the
-    /// value before the run; writes commit once per run.
+    /// value before the run; writes commit once per run. Inside
+    /// [`Recorder::autocast`] a parameter comes in the data type named there.
     ///
     /// # Errors
     /// [`Error::Argument`] if this recording uses another [`Params`] already;
     /// [`Error::StateConflict`] if the name stood for state of another type before.
     pub fn param(&self, param: &Param) -> Result<Tensor> {
+        let stored = self.state(param)?;
+        let (dtype, segment) = {
+            let rec = lock(&self.inner);
+            (rec.autocast, rec.segment)
+        };
+        let wanted = dtype.filter(|_| param.category() == Category::Parameter && stored.dtype().is_float());
+        let Some(dtype) = wanted.filter(|dtype| *dtype != stored.dtype()) else { return Ok(stored) };
+        let key = (stored.id(), segment, dtype);
+        let known = lock(&self.inner).casts.get(&key).copied();
+        if let Some(id) = known {
+            return Ok(Tensor::new(self.clone(), id, TensorType::new(dtype, stored.shape())));
+        }
+        let cast = stored.to_dtype(dtype)?;
+        lock(&self.inner).casts.insert(key, cast.id());
+        Ok(cast)
+    }
+
+    /// Records `body` so that it computes in `dtype` with parameters that stay as
+    /// they are: [`Recorder::param`] gives a parameter (not other state) converted
+    /// to `dtype`, and the embedding layer its rows. All that follows from them is
+    /// `dtype`, except for what is `f32` by its rule, such as cross-entropy. The
+    /// gradients of parameters have the parameters' own type.
+    ///
+    /// A conversion is recorded once in each segment that reads the parameter, so
+    /// a replay repeats it. Call optimisers outside. See `docs/precision.md`.
+    ///
+    /// ```
+    /// # use remat::{Result, dtype::DType, graph::{Recorder, Tensor}, params::{Init, Params}};
+    /// # fn example(g: &Recorder, params: &Params) -> Result<Tensor> {
+    /// let weight = params.create("weight", [4, 4], Init::Ones)?;
+    /// let y = g.autocast(DType::F16, || {
+    ///     let x = g.input::<f32>("x", [2, 4])?.to_f16()?;
+    ///     x.matmul_t(&g.param(&weight)?)
+    /// })?;
+    /// assert_eq!(y.dtype(), DType::F16);
+    /// # Ok(y) }
+    /// # example(&Recorder::new(), &Params::offline(0)).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless `dtype` is a float type; what `body` returns.
+    pub fn autocast<T>(&self, dtype: DType, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        if !dtype.is_float() {
+            return Err(Error::DType { op: "autocast", operand: 0, found: dtype, expected: "f16 or f32" });
+        }
+        let outer = self.open("autocast")?.autocast.replace(dtype);
+        let result = body();
+        lock(&self.inner).autocast = outer;
+        result
+    }
+
+    /// The data type of the innermost [`Recorder::autocast`] around what is recorded now.
+    #[must_use]
+    pub fn autocast_dtype(&self) -> Option<DType> {
+        lock(&self.inner).autocast
+    }
+
+    /// Reads state as [`Recorder::param`] does, but always in its own data type.
+    ///
+    /// # Errors
+    /// As [`Recorder::param`].
+    pub fn state(&self, param: &Param) -> Result<Tensor> {
         let mut rec = self.open("param")?;
         if rec.params.as_ref().is_some_and(|p| !p.is_same(param.params())) {
             return Err(Error::Argument {

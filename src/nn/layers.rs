@@ -118,7 +118,10 @@ impl Embedding {
 
 impl Module for Embedding {
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
-        ids.recorder().param(&self.weight)?.embedding(ids)
+        // Rows are converted, not the table; its gradient adds up in f32 then.
+        let recorder = ids.recorder();
+        let rows = recorder.state(&self.weight)?.embedding(ids)?;
+        rows.to_dtype(recorder.autocast_dtype().unwrap_or(rows.dtype()))
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone()]
@@ -152,8 +155,9 @@ impl LayerNorm {
 
 impl Module for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // A few numbers per channel, which the kernel reads as they are.
         let recorder = x.recorder();
-        x.layer_norm(Some(&recorder.param(&self.weight)?), Some(&recorder.param(&self.bias)?), self.eps)
+        x.layer_norm(Some(&recorder.state(&self.weight)?), Some(&recorder.state(&self.bias)?), self.eps)
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone(), self.bias.clone()]

@@ -79,6 +79,6 @@ impl Recorder {
     /// [`Error::Shape`] or [`Error::DType`] unless the value has the state's type;
     /// [`Error::Argument`] if the recording writes the state already.
     pub fn assign(&self, state: &Param, value: &Tensor) -> Result<()> {
-        assign(&self.param(state)?, value, None)
+        assign(&self.state(state)?, value, None)
     }
 }

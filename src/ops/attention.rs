@@ -152,6 +152,7 @@ impl Tensor {
         let cos = recorder.constant(&table(f64::cos), [rows, half])?;
         let sin = recorder.constant(&table(f64::sin), [rows, half])?;
         let (low, high) = (self.narrow(-1, 0, half)?, self.narrow(-1, half, half)?);
+        let (cos, sin) = (cos.to_dtype(self.dtype())?, sin.to_dtype(self.dtype())?);
         let turned_low = low.mul(&cos)?.sub(&high.mul(&sin)?)?;
         let turned_high = high.mul(&cos)?.add(&low.mul(&sin)?)?;
         Self::cat(&[turned_low, turned_high], -1)

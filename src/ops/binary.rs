@@ -140,7 +140,7 @@ impl ElementwiseOp for Binary {
     fn functions(&self) -> &'static [&'static str] {
         match (self.kind, self.dtype) {
             (Kind::Pow, _) => &[POW],
-            (Kind::Maximum | Kind::Minimum | Kind::Remainder, DType::F32) => &[EXTREMA],
+            (Kind::Maximum | Kind::Minimum | Kind::Remainder, DType::F32 | DType::F16) => &[EXTREMA],
             _ => &[],
         }
     }
@@ -179,7 +179,8 @@ impl ElementwiseOp for ExtremumGrad {
     }
 }
 
-/// A number that stands for a whole tensor; its type must be the tensor's.
+/// A number that stands for a whole tensor; its type must be the tensor's, or it
+/// is a float and the tensor `f16`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scalar {
     /// A float.
@@ -218,7 +219,7 @@ impl Scalar {
     }
     /// Fails unless `ty` holds numbers of its type.
     pub(super) fn expect(self, op: &'static str, ty: &TensorType) -> Result<()> {
-        if ty.dtype == self.dtype() {
+        if ty.dtype == self.dtype() || (ty.dtype == DType::F16 && self.dtype() == DType::F32) {
             return Ok(());
         }
         let expected = match self {

@@ -16,6 +16,8 @@
 //! dg = sum(h * dx of g = 1)      d2x = p * (h g - sum(p * h g))
 //! ```
 //!
+//! Of `f16` logits the losses and lse are `f32` all the same.
+//!
 //! A target that is no class gives a loss and a gradient of NaN, so that it is
 //! seen; nothing out of bounds is read.
 
@@ -117,7 +119,7 @@ impl Op for CrossEntropy {
         }
         // Only where the gradient was differentiated again.
         if let Some(g) = &call.grads[1] {
-            let of_lse = probabilities(x, lse)?.mul(&g.reshape([x.dims()[0], 1])?)?;
+            let of_lse = probabilities(x, lse)?.mul(&g.reshape([x.dims()[0], 1])?)?.to_dtype(x.dtype())?;
             dx = Some(match dx {
                 Some(sum) => sum.add(&of_lse)?,
                 None => of_lse,
@@ -131,9 +133,9 @@ impl Op for CrossEntropy {
     }
 }
 
-/// exp(x - lse), as simple ops.
+/// exp(x - lse), as simple ops, in f32.
 fn probabilities(x: &Tensor, lse: &Tensor) -> Result<Tensor> {
-    x.sub(&lse.reshape([x.dims()[0], 1])?)?.exp()
+    x.to_f32()?.sub(&lse.reshape([x.dims()[0], 1])?)?.exp()
 }
 
 impl KernelOp for CrossEntropy {
@@ -174,11 +176,11 @@ impl Op for CrossEntropyGrad {
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         let [x, targets, lse, g] = [0, 1, 2, 3].map(|i| &call.inputs[i]);
-        let h = call.grad()?;
+        let h = &call.grad()?.to_f32()?;
         let dg = if call.needed[3] {
             let ones = x.recorder().full(g.shape().clone(), 1.0)?;
             let of_one = x.apply_with(*self, &[targets, lse, &ones])?;
-            Some(h.mul(&of_one)?.sum(&[1], false)?)
+            Some(h.mul(&of_one.to_f32()?)?.sum(&[1], false)?)
         } else {
             None
         };
@@ -190,7 +192,7 @@ impl Op for CrossEntropyGrad {
             let p = probabilities(x, lse)?;
             let hg = h.mul(&g.reshape([x.dims()[0], 1])?)?;
             let php = p.mul(&hg)?;
-            Some(php.sub(&p.mul(&php.sum(&[1], true)?)?)?)
+            Some(php.sub(&p.mul(&php.sum(&[1], true)?)?)?.to_dtype(x.dtype())?)
         } else {
             None
         };

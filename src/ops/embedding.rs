@@ -48,11 +48,7 @@ impl Op for Embedding {
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         let (weight, ids, g) = (&call.inputs[0], &call.inputs[1], call.grad()?);
         // Without places there is nothing to sort.
-        let dweight = if g.element_count() == 0 {
-            g.recorder().zeros(weight.shape().clone())?
-        } else {
-            add_rows(g, ids, weight.dims()[0])?
-        };
+        let dweight = if g.element_count() == 0 { weight.filled(0.0)? } else { add_rows(g, ids, weight.dims()[0])? };
         Ok(vec![Some(dweight), None])
     }
     fn lowering(&self) -> Lowering<'_> {

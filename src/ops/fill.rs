@@ -46,7 +46,25 @@ impl ElementwiseOp for Full {
     }
 }
 
+impl Tensor {
+    /// A tensor of this one's type and shape, every element `value`.
+    pub(crate) fn filled(&self, value: f32) -> Result<Self> {
+        self.recorder().full_float(self.dtype(), self.shape(), value)
+    }
+}
+
 impl Recorder {
+    /// `value` in every element, `f16` or else `f32`.
+    pub(crate) fn full_float(&self, dtype: DType, shape: impl Into<Shape>, value: f32) -> Result<Tensor> {
+        match dtype {
+            DType::F16 => {
+                let rounded = half::f16::from_f32(value).to_f32();
+                self.fill(TensorType::new(DType::F16, shape), rounded.to_bits())
+            }
+            _ => self.full(shape, value),
+        }
+    }
+
     fn fill(&self, ty: TensorType, bits: u32) -> Result<Tensor> {
         Ok(self.record(Shared::new(Full { ty, bits }), &[])?.swap_remove(0))
     }

@@ -10,6 +10,8 @@
 //! reads them and x. The sums over rows go through partial sums of a few chunks
 //! of rows; nothing of size `[rows, C]` is made besides dx.
 //!
+//! Of an `f16` x, weight and bias may be `f32`; mean, rstd and the sums are in any case.
+//!
 //! The gradient kernels have rules of their own, built from simple ops and from
 //! themselves, so layer norm can be differentiated any number of times. Those
 //! rules give the whole derivative with respect to x, that through mean and rstd
@@ -88,21 +90,21 @@ impl Op for LayerNorm {
             }
             if call.needed[1] {
                 let mut both = x.recorder().record(Shared::new(LayerNormParams), &[x, mean, rstd, g])?;
-                dbias = both.pop();
-                dweight = both.pop();
+                dbias = both.pop().map(|t| t.to_dtype(call.inputs[2].dtype())).transpose()?;
+                dweight = both.pop().map(|t| t.to_dtype(weight.dtype())).transpose()?;
             } else if call.needed[2] {
-                dbias = Some(g.sum(&[0], false)?);
+                dbias = Some(g.sum(&[0], false)?.to_dtype(call.inputs[2].dtype())?);
             }
         }
         // Only where a gradient was differentiated again.
         let per_column = 1.0 / x.dims()[1] as f32;
         let (rows, shape) = (x.dims()[0], x.shape().clone());
         if let (Some(g), true) = (&call.grads[1], call.needed[0]) {
-            add(g.mul_scalar(per_column)?.reshape([rows, 1])?.broadcast_to(shape.clone())?)?;
+            add(g.mul_scalar(per_column)?.reshape([rows, 1])?.broadcast_to(shape.clone())?.to_dtype(x.dtype())?)?;
         }
         if let (Some(g), true) = (&call.grads[2], call.needed[0]) {
             let factor = g.mul(rstd)?.mul(rstd)?.mul_scalar(-per_column)?.reshape([rows, 1])?;
-            add(normalised(x, mean, rstd)?.mul(&factor)?)?;
+            add(normalised(x, mean, rstd)?.mul(&factor)?.to_dtype(x.dtype())?)?;
         }
         Ok(vec![dx, dweight, dbias])
     }
@@ -115,7 +117,7 @@ impl Op for LayerNorm {
 /// xh, as simple ops.
 fn normalised(x: &Tensor, mean: &Tensor, rstd: &Tensor) -> Result<Tensor> {
     let rows = x.dims()[0];
-    x.sub(&mean.reshape([rows, 1])?)?.mul(&rstd.reshape([rows, 1])?)
+    x.to_f32()?.sub(&mean.reshape([rows, 1])?)?.mul(&rstd.reshape([rows, 1])?)
 }
 
 impl KernelOp for LayerNorm {
@@ -154,9 +156,12 @@ impl Op for LayerNormGrad {
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
-        let [x, weight, mean, rstd, g] = [0, 1, 2, 3, 4].map(|i| &call.inputs[i]);
-        let (dx, h) = (&call.outputs[0], call.grad()?);
-        let ones = x.recorder().full(weight.shape().clone(), 1.0)?;
+        // In f32: this is where gradients were differentiated again, which is rare.
+        let inputs: Vec<Tensor> = call.inputs.iter().map(Tensor::to_f32).collect::<Result<_>>()?;
+        let [x, weight, mean, rstd, g] = [0, 1, 2, 3, 4].map(|i| &inputs[i]);
+        let (dx, h) = (&call.outputs[0].to_f32()?, &call.grad()?.to_f32()?);
+        let as_input = |i: usize, t: Option<Tensor>| t.map(|t| t.to_dtype(call.inputs[i].dtype())).transpose();
+        let ones = weight.filled(1.0)?;
         let projected = |v: &Tensor| x.apply_with(Self, &[&ones, mean, rstd, v]);
         let of_h = if call.needed[1] || call.needed[4] { Some(projected(h)?) } else { None };
         let dg = match &of_h {
@@ -177,7 +182,7 @@ impl Op for LayerNormGrad {
         } else {
             None
         };
-        Ok(vec![d2x, dweight, None, None, dg])
+        Ok(vec![as_input(0, d2x)?, as_input(1, dweight)?, None, None, as_input(4, dg)?])
     }
 
     fn lowering(&self) -> Lowering<'_> {
@@ -217,7 +222,9 @@ impl Op for LayerNormParams {
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
-        let [x, mean, rstd, g] = [0, 1, 2, 3].map(|i| &call.inputs[i]);
+        let inputs: Vec<Tensor> = call.inputs.iter().map(Tensor::to_f32).collect::<Result<_>>()?;
+        let [x, mean, rstd, g] = [0, 1, 2, 3].map(|i| &inputs[i]);
+        let as_input = |i: usize, t: Option<Tensor>| t.map(|t| t.to_dtype(call.inputs[i].dtype())).transpose();
         let (for_weight, for_bias) = (&call.grads[0], &call.grads[1]);
         let dx = match for_weight {
             Some(h) if call.needed[0] => {
@@ -238,7 +245,7 @@ impl Op for LayerNormParams {
                 });
             }
         }
-        Ok(vec![dx, None, None, dg])
+        Ok(vec![as_input(0, dx)?, None, None, as_input(3, dg)?])
     }
 
     fn lowering(&self) -> Lowering<'_> {

@@ -81,7 +81,7 @@ impl Tensor {
         self.expect_float("logsumexp", 0)?;
         let mask = self.axis_mask("logsumexp", axes)?;
         if self.reduced_count(&mask) == 0 {
-            return self.recorder().full(self.reduced_dims(&mask, keep), f32::NEG_INFINITY);
+            return self.recorder().full_float(self.dtype(), self.reduced_dims(&mask, keep), f32::NEG_INFINITY);
         }
         self.reduce_groups(LogSumExp, &mask, keep)
     }

@@ -12,9 +12,10 @@
 
 use std::borrow::Cow;
 
+use super::binary::same_types;
 use super::kernel::{check_rounds, word};
 use super::{CallOperand, GradientCall, KernelCall, KernelCalls, KernelContext, KernelOp, Lowering, Op, OperandView};
-use crate::dtype::{DType, Layout, Shape, TensorType, collapse_together, count};
+use crate::dtype::{Layout, Shape, TensorType, collapse_together, count};
 use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
@@ -31,6 +32,21 @@ const SCALAR: &str = concat!(
     include_str!("../../shaders/shared/matmul_uniforms.wgsl"),
     include_str!("../../shaders/matmul_scalar.wgsl")
 );
+
+/// The store loop of `matmul_tiled.wgsl` and `matmul_scalar.wgsl`, column by column,
+const STORE_ONE: &str = "        for (var s = col; s < col_end; s++) {
+            c[base + r * u.c_row + s] = epilogue_scalar(values.x, batch, r, s);
+            values = values.yzww;
+        }
+";
+/// and four columns at a time, for an N that is a multiple of 4.
+const STORE_FOUR: &str = "        if (col < col_end) {
+            c[(base + r * u.c_row + col) / 4u] = epilogue_vec4(values, batch, r, col);
+        }
+";
+/// The declaration of C for the one and the other.
+const SCALAR_C: &str = "@binding(3) var<storage, read_write> c: array<f32>;";
+const VECTOR_C: &str = "@binding(3) var<storage, read_write> c: array<vec4<f32>>;";
 
 /// Invocations per workgroup of `matmul_register.wgsl` and `matmul_scalar.wgsl`.
 const WORKGROUP: u64 = 16;
@@ -69,10 +85,11 @@ impl Op for Matmul {
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let (a, b) = (&inputs[0].shape, &inputs[1].shape);
         for (operand, input) in inputs.iter().enumerate() {
-            if input.dtype != DType::F32 {
-                return Err(Error::DType { op: self.label(), operand, found: input.dtype, expected: "f32" });
+            if !input.dtype.is_float() {
+                return Err(Error::DType { op: self.label(), operand, found: input.dtype, expected: "f32 or f16" });
             }
         }
+        same_types(self.label(), inputs)?;
         let (batch_a, batch_b) = (a.rank().saturating_sub(2), b.rank().saturating_sub(2));
         let shared = batch_b == 0;
         let fits = a.rank() >= 2
@@ -93,7 +110,7 @@ impl Op for Matmul {
         let mut dims = a.0.clone();
         let n = b.0[b.rank() - if self.transposed_b { 2 } else { 1 }];
         dims[a.rank() - 1] = n;
-        Ok(vec![TensorType::new(DType::F32, dims)])
+        Ok(vec![TensorType::new(inputs[0].dtype, dims)])
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -354,6 +371,12 @@ impl KernelOp for Matmul {
         let chosen = choose(&problem, context.profile.class);
         let rounds = if chosen.source == REGISTER { problem.k / 4 } else { problem.k };
         check_rounds(context.profile, self.label(), problem.k, rounds)?;
+        // Tiles are four columns wide or a multiple, or N is 1.
+        let text = if context.vector_stores && chosen.source != REGISTER && problem.n.is_multiple_of(4) {
+            Cow::Owned(chosen.source.replace(STORE_ONE, STORE_FOUR).replace(SCALAR_C, VECTOR_C))
+        } else {
+            Cow::Borrowed(chosen.source)
+        };
         let mut uniforms = problem.words();
         let epilogue = context.epilogue.map_or(IDENTITY, |e| e.source.as_str());
         uniforms.extend(context.epilogue.map_or(&[0; 4][..], |e| e.words.as_slice()));
@@ -367,7 +390,7 @@ impl KernelOp for Matmul {
             scratch_bytes: Vec::new(),
             calls: vec![KernelCall {
                 name: self.label(),
-                source: Cow::Owned(format!("{epilogue}\n{}", chosen.source)),
+                source: Cow::Owned(format!("{epilogue}\n{text}")),
                 constants: chosen.constants,
                 operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
                 uniforms,
@@ -389,7 +412,7 @@ impl Tensor {
         if k == 0 {
             // A sum of nothing; the shape rule still applies.
             let ty = op.output_types(&[self.ty(), other.ty()])?.swap_remove(0);
-            return self.recorder().full(ty.shape, 0.0);
+            return self.recorder().full_float(ty.dtype, ty.shape, 0.0);
         }
         // What cannot be addressed is recorded whole: fusion refuses it with the limit's
         // name, and its parts would be too many to record.

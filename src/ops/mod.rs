@@ -212,6 +212,11 @@ pub struct KernelContext<'a> {
     pub inputs: &'a [OperandView<'a>],
     /// Types of the outputs, which are contiguous.
     pub outputs: &'a [&'a TensorType],
+    /// True where an output is kept as `f16`. Kernels are written for `f32` and
+    /// their operands' types say so; the engine rewrites their texts. It can do so
+    /// only for stores of four neighbours, which are better then; others go
+    /// through an `f32` copy.
+    pub vector_stores: bool,
     /// WGSL text and uniform words of a fused epilogue, for ops that take one.
     pub epilogue: Option<&'a EpilogueCode>,
 }

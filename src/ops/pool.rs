@@ -58,7 +58,7 @@ impl Op for MaxPool {
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let shape = [inputs[0].shape.0[0], self.0.output[0], self.0.output[1]];
-        Ok(vec![TensorType::new(DType::F32, shape), TensorType::new(DType::U32, shape)])
+        Ok(vec![TensorType::new(inputs[0].dtype, shape), TensorType::new(DType::U32, shape)])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(call.grad()?.apply_with(MaxPoolGrad(self.0), &[&call.outputs[1]])?)])
@@ -93,7 +93,7 @@ impl Op for MaxPoolGrad {
         "max_pool2d_grad"
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
-        Ok(vec![TensorType::new(DType::F32, [inputs[0].shape.0[0], self.0.input[0], self.0.input[1]])])
+        Ok(vec![TensorType::new(inputs[0].dtype, [inputs[0].shape.0[0], self.0.input[0], self.0.input[1]])])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(call.grad()?.picked_at(&call.inputs[1])?), None])

@@ -387,7 +387,7 @@ impl Tensor {
             return match self.dtype() {
                 DType::I32 => self.recorder().full_i32(dims, 0),
                 DType::U32 => self.recorder().full_u32(dims, 0),
-                _ => self.recorder().full(dims, 0.0),
+                dtype => self.recorder().full_float(dtype, dims, 0.0),
             };
         }
         self.reduce_groups(Reduce { kind: Kind::Sum, mean: false }, &mask, keep)
@@ -406,7 +406,7 @@ impl Tensor {
             return match self.dtype() {
                 DType::I32 => self.recorder().full_i32(dims, 1),
                 DType::U32 => self.recorder().full_u32(dims, 1),
-                _ => self.recorder().full(dims, 1.0),
+                dtype => self.recorder().full_float(dtype, dims, 1.0),
             };
         }
         self.reduce_groups(Reduce { kind: Kind::Product, mean: false }, &mask, keep)
@@ -429,7 +429,7 @@ impl Tensor {
         self.expect_float("mean", 0)?;
         let mask = self.axis_mask("mean", axes)?;
         if self.reduced_count(&mask) == 0 {
-            return self.recorder().full(self.reduced_dims(&mask, keep), f32::NAN);
+            return self.recorder().full_float(self.dtype(), self.reduced_dims(&mask, keep), f32::NAN);
         }
         self.reduce_groups(Reduce { kind: Kind::Sum, mean: true }, &mask, keep)
     }

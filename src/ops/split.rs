@@ -38,7 +38,7 @@ impl Op for Split {
             .zip(call.outputs)
             .map(|(grad, output)| match grad {
                 Some(grad) => Ok(grad.clone()),
-                None => output.recorder().zeros(output.shape()),
+                None => output.filled(0.0),
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(vec![Some(Tensor::cat(&parts, self.axis as isize)?)])

@@ -347,7 +347,7 @@ impl Op for Neg {
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         match inputs[0].dtype {
-            DType::F32 | DType::I32 => Ok(vec![inputs[0].clone()]),
+            DType::F32 | DType::F16 | DType::I32 => Ok(vec![inputs[0].clone()]),
             found => Err(Error::DType { op: "neg", operand: 0, found, expected: "f32 or i32" }),
         }
     }
@@ -387,7 +387,7 @@ impl Tensor {
     pub fn powf(&self, exponent: f32) -> Result<Self> {
         self.expect_float("powf", 0)?;
         match exponent {
-            0.0 => self.recorder().ones(self.shape()),
+            0.0 => self.filled(1.0),
             1.0 => Ok(self.clone()),
             2.0 => self.sqr(),
             0.5 => self.sqrt(),

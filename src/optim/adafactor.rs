@@ -109,7 +109,7 @@ impl Optimizer for Adafactor {
         let t = step.add_scalar(1_u32)?.to_f32()?;
         let b = t.powf(c.beta2_decay as f32)?;
         let lr = recorder.scalar_input("lr")?;
-        let value = recorder.param(param)?;
+        let value = recorder.state(param)?;
         let rho = lr.mul_scalar(lr_factor as f32)?.minimum(&t.rsqrt()?)?;
         let scale = root_mean_square(&value)?.clamp(c.eps2 as f32, f32::INFINITY)?;
         let squares = gradient.sqr()?;

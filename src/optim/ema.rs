@@ -61,7 +61,7 @@ impl Ema {
         let count = recorder.param(&updates)?;
         for param in params {
             super::expect_float("ema", param.ty())?;
-            let (average, value) = (recorder.param(&self.average(param)?)?, recorder.param(param)?);
+            let (average, value) = (recorder.state(&self.average(param)?)?, recorder.state(param)?);
             let words = vec![bits(self.decay), bits(1.0 - self.decay)];
             let update = Update::new("ema", &["average"], &["param"]).formula(UPDATE, words).scalar(UpdateScalar::Step);
             update.record(&[&average, &value, &count])?;
@@ -76,7 +76,7 @@ impl Ema {
     /// As [`Ema::average`].
     pub fn swap(&self, recorder: &Recorder, params: &[Param]) -> Result<()> {
         for param in params {
-            let (value, average) = (recorder.param(param)?, recorder.param(&self.average(param)?)?);
+            let (value, average) = (recorder.state(param)?, recorder.state(&self.average(param)?)?);
             let update = Update::new("ema_swap", &["param", "average"], &[]).formula(SWAP, vec![0]);
             update.record(&[&value, &average])?;
         }

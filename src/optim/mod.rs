@@ -33,7 +33,7 @@ pub use rule::{Rule, RuleOptimizer};
 pub use scaler::{LossScaler, LossScalerConfig};
 pub use sgd::{Sgd, SgdConfig};
 
-use crate::dtype::TensorType;
+use crate::dtype::{DType, TensorType};
 use crate::error::Result;
 use crate::fuse::program::Category;
 use crate::graph::{Recorder, Tensor};
@@ -85,7 +85,7 @@ impl Gradients {
     /// As [`Recorder::gradients`].
     pub fn with_respect_to(loss: &Tensor, params: &[Param]) -> Result<Self> {
         let recorder = loss.recorder();
-        let tensors: Vec<Tensor> = params.iter().map(|p| recorder.param(p)).collect::<Result<_>>()?;
+        let tensors: Vec<Tensor> = params.iter().map(|p| recorder.state(p)).collect::<Result<_>>()?;
         let wrt: Vec<&Tensor> = tensors.iter().collect();
         let gradients = recorder.gradients(loss, &wrt)?;
         Ok(Self { entries: params.iter().cloned().zip(gradients).collect(), guard: None })
@@ -150,9 +150,9 @@ pub trait Optimizer {
     }
 }
 
-/// The kernels compute in f32, whatever the state holds.
+/// Updates are made in f32, whatever the model computes in.
 fn expect_float(op: &'static str, parameter: &TensorType) -> Result<()> {
-    if parameter.dtype.is_float() {
+    if parameter.dtype == DType::F32 {
         return Ok(());
     }
     Err(crate::error::Error::DType { op, operand: 0, found: parameter.dtype, expected: "f32" })

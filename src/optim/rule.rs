@@ -77,7 +77,7 @@ impl<R: Rule> Optimizer for RuleOptimizer<R> {
         let recorder = gradient.recorder();
         let (lr_factor, weight_decay) = self.groups.of(param, self.rule.weight_decay());
         let moments = self.rule.moments();
-        let mut operands = vec![recorder.param(param)?];
+        let mut operands = vec![recorder.state(param)?];
         for moment in moments {
             let name = format!("{}.{}.{moment}", R::NAME, param.name());
             let state = self.params.create_typed(&name, param.ty().clone(), Category::Optimizer, Init::Zeros)?;

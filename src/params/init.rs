@@ -67,7 +67,7 @@ impl Init {
             Self::Zeros | Self::Ones | Self::Constant(_) => Ok(()),
             Self::Uniform { .. } | Self::Normal { .. } if ty.dtype.is_float() => Ok(()),
             Self::Uniform { .. } | Self::Normal { .. } => wrong("a distribution of f32".into()),
-            Self::Data(v) => data(DType::F32, ty.dtype == DType::F32, v.len()),
+            Self::Data(v) => data(DType::F32, ty.dtype.is_float(), v.len()),
             Self::DataU32(v) => data(DType::U32, matches!(ty.dtype, DType::U32 | DType::Bool), v.len()),
             Self::DataI32(v) => data(DType::I32, ty.dtype == DType::I32, v.len()),
         }
@@ -87,6 +87,9 @@ impl Init {
             Self::DataI32(v) => Some(bytemuck::cast_slice(v)),
             _ => None,
         };
+        if let (Self::Data(values), DType::F16) = (self, ty.dtype) {
+            return values.chunks(PIECE).for_each(|piece| take(&narrowed(piece)));
+        }
         if let Some(data) = data {
             return take(data);
         }
@@ -101,12 +104,18 @@ impl Init {
     }
 
     fn piece(&self, stream: &mut Stream, dtype: DType, count: usize) -> Vec<u8> {
-        let floats = |values: Vec<f32>| bytemuck::cast_slice(&values).to_vec();
+        let floats = |values: Vec<f32>| match dtype {
+            DType::F16 => narrowed(&values),
+            _ => bytemuck::cast_slice(&values).to_vec(),
+        };
         match self {
             Self::Uniform { low, high } => floats((0..count).map(|_| low + (high - low) * stream.uniform()).collect()),
             Self::Normal { mean, std } => {
                 let pairs = (0..count.div_ceil(2)).flat_map(|_| stream.normal_pair());
                 floats(pairs.take(count).map(|x| mean + std * x).collect())
+            }
+            Self::Ones | Self::Constant(_) if dtype == DType::F16 => {
+                floats(vec![if let Self::Constant(value) = self { *value } else { 1.0 }; count])
             }
             Self::Ones => constant(1.0, dtype).repeat(count),
             Self::Constant(value) => constant(*value, dtype).repeat(count),
@@ -115,9 +124,14 @@ impl Init {
     }
 }
 
+/// Bytes of the nearest halves.
+fn narrowed(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| half::f16::from_f32(*v).to_ne_bytes()).collect()
+}
+
 fn constant(value: f32, dtype: DType) -> [u8; 4] {
     match dtype {
-        DType::F32 => value.to_ne_bytes(),
+        DType::F32 | DType::F16 => value.to_ne_bytes(),
         DType::I32 => (value as i32).to_ne_bytes(),
         DType::U32 => (value as u32).to_ne_bytes(),
         DType::Bool => u32::from(value != 0.0).to_ne_bytes(),

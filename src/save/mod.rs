@@ -17,6 +17,7 @@ fn fail(path: &str, detail: impl std::fmt::Display) -> Error {
 const fn file_type(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
         DType::I32 => Dtype::I32,
         // Truth values lie as words of 0 and 1, on the device and here.
         DType::U32 | DType::Bool => Dtype::U32,
@@ -57,9 +58,12 @@ impl Params {
         for (name, view) in file.iter() {
             let dtype = match view.dtype() {
                 Dtype::F32 => DType::F32,
+                Dtype::F16 => DType::F16,
                 Dtype::I32 => DType::I32,
                 Dtype::U32 => DType::U32,
-                other => return Err(fail(path, format!("{name} is {other:?}; this library reads F32, I32 and U32"))),
+                other => {
+                    return Err(fail(path, format!("{name} is {other:?}; this library reads F32, F16, I32 and U32")));
+                }
             };
             let known = self.get(name).map(|p| (p.ty().dtype, p.category()));
             // A truth value is stored as a word.
