@@ -212,6 +212,7 @@ impl Op for Conv {
     }
 
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+        super::binary::same_types(self.name(), inputs)?;
         Ok(vec![TensorType::new(inputs[0].dtype, self.geometry.shape(self.side))])
     }
 

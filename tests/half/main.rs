@@ -3,6 +3,10 @@
 
 #[path = "../common/engine.rs"]
 mod engine;
+#[path = "../common/models.rs"]
+#[allow(dead_code, reason = "shared by several tests, none of which uses all of it")]
+mod models;
 
 mod casts;
 mod ops;
+mod training;
