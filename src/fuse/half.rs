@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn loads_and_vector_stores_are_rewritten() {
-        let text = narrowed(&TEXT.replace("[0].x", "[0]"), 1).unwrap();
+        let text = narrowed(&TEXT.replace("[0].x", "[0]"), 1).expect("a text");
         assert!(text.contains("x[y_at[0]] = pack_halves(x_half(u32(i + x_half(u32(0)))) * 2.0);"), "{text}");
         assert!(text.contains("x: array<vec2<u32>>;") && text.contains("fn f(x: f32)"), "{text}");
-        let text = narrowed(&TEXT.replace("y[3] = 1.0;", ""), 2).unwrap();
+        let text = narrowed(&TEXT.replace("y[3] = 1.0;", ""), 2).expect("a text");
         assert!(text.contains("y_half(u32(u[1])) == y_half(u32(2))") && text.contains("y: array<u32>;"), "{text}");
     }
 }

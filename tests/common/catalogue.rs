@@ -1,6 +1,7 @@
 //! Recordings that together make every kernel of the library.
 
 use remat::Result;
+use remat::dtype::{DType, f16};
 use remat::fuse::program::Program;
 use remat::graph::{Recorder, Tensor};
 use remat::nn::{
@@ -37,6 +38,8 @@ fn entries() -> Vec<Entry> {
         ("mlp_wide", Box::new(|g| mlp(g, 256, 1024, 2048))),
         ("gpt", Box::new(|g| gpt(g, GptConfig::new(256, 128, 128, 4, 2), 8))),
         ("gpt_fixture", Box::new(|g| gpt(g, fixture(), 4))),
+        ("gpt_halves", Box::new(|g| g.clone().autocast(DType::F16, || gpt(g, fixture(), 4)))),
+        ("halves", Box::new(halves)),
         ("sgd", Box::new(sgd)),
         ("optimisers", Box::new(optimisers)),
         ("averages", Box::new(averages)),
@@ -501,4 +504,23 @@ fn decoder(g: &Recorder) -> Result<Vec<Tensor>> {
     let gradients = Gradients::of(&loss)?.fingerprint(g)?;
     merge_lora(&mut model, g)?;
     Ok(vec![logits, gradients])
+}
+
+/// Values of halves at odd and even places, through kernels that store them and
+/// kernels that cannot.
+fn halves(g: &Recorder) -> Result<Vec<Tensor>> {
+    let mut all = Vec::new();
+    for [rows, columns] in [[8, 12], [5, 7]] {
+        let x = g.input::<f16>(&format!("x{columns}"), [rows, columns])?;
+        let y = x.gelu()?.add(&x.narrow(0, 0, 1)?)?;
+        all.extend([y.clone(), x.transpose(0, 1)?.matmul(&y)?.relu()?, x.matmul_t(&y)?]);
+        all.extend([y.softmax(-1)?, y.softmax(0)?, y.log_softmax(-1)?, y.sum(&[0], false)?, y.mean(&[1], false)?]);
+        all.extend([y.layer_norm(None, None, 1e-5)?, y.cumsum(1)?, y.sort(1, false)?.0, y.roll(1, 1)?]);
+        all.push(y.to_f32()?.sum_all()?);
+        let loss = y.softmax(-1)?.log_softmax(0)?.layer_norm(None, None, 1e-5)?.to_f32()?.sqr()?.sum_all()?;
+        all.extend(g.gradients(&loss, &[&x])?);
+        all.push(Tensor::cat(&[y.clone(), x.clone()], 0)?);
+        all.push(y.narrow(1, 1, 3)?.to_i32()?.to_f16()?);
+    }
+    Ok(all)
 }
