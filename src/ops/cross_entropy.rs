@@ -429,7 +429,7 @@ impl Tensor {
     pub fn mse(&self, target: &Self, reduction: Reduction) -> Result<Self> {
         self.expect_float("mse_loss", 0)?;
         target.expect_float("mse_loss", 1)?;
-        let (x, y) = self.broadcast_with(target, "mse_loss")?;
+        let (x, y) = self.to_f32()?.broadcast_with(&target.to_f32()?, "mse_loss")?;
         x.apply_with(SquaredDifference, &[&y])?.reduced(reduction)
     }
 

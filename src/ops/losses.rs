@@ -10,7 +10,7 @@
 //! cosine        1 - cos(a, b) where t = 1, max(0, cos(a, b) - margin) where t = -1
 //! ```
 //!
-//! The formulas are those of PyTorch's functions of these names.
+//! Of `f16` operands they are `f32` all the same. The formulas are those of PyTorch's functions of these names.
 
 use super::Reduction;
 use super::cross_entropy::kept_targets;
@@ -40,7 +40,8 @@ impl Tensor {
     fn float_pair(&self, other: &Self, op: &'static str) -> Result<(Self, Self)> {
         self.expect_float(op, 0)?;
         other.expect_float(op, 1)?;
-        self.broadcast_with(other, op)
+        // Losses of halves are f32: their squares and sums would overflow.
+        self.to_f32()?.broadcast_with(&other.to_f32()?, op)
     }
 
     /// The absolute difference from `target`, put together as `reduction` says

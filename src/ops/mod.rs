@@ -33,6 +33,7 @@ mod logsumexp;
 mod losses;
 mod matmul;
 mod measure;
+mod mixed;
 mod norms;
 mod permute;
 mod pool;

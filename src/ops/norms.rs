@@ -7,17 +7,15 @@
 //! batch_norm  the same per channel, with a mean and a variance that are given
 //! ```
 //!
+//! Of an `f16` x the statistics are `f32`, and so are the mean and the variance that
+//! `batch_norm_train` hands back.
+//!
 //! Sources: Zhang and Sennrich 2019 (root mean square), Wu and He 2018 (group),
 //! Ulyanov et al. 2016 (instance), Ioffe and Szegedy 2015 (batch).
 
 use crate::dtype::{DType, Shape, count};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
-
-fn in_f32(pair: [Option<&Tensor>; 2]) -> Result<[Option<Tensor>; 2]> {
-    let [a, b] = pair.map(|t| t.map(Tensor::to_f32).transpose());
-    Ok([a?, b?])
-}
 
 impl Tensor {
     /// `self / sqrt(mean(self^2) + eps) * weight` over the last axis; `weight [C]`.
@@ -31,13 +29,13 @@ impl Tensor {
             let shapes = vec![self.shape().clone()];
             return Err(Error::Shape { op: OP, shapes, detail: "it needs an axis to norm over".into() });
         };
-        if self.dtype() == DType::F16 {
-            // Squares of halves overflow from 256 on.
-            let weight = weight.map(Self::to_f32).transpose()?;
-            return self.to_f32()?.rms_norm(weight.as_ref(), eps)?.to_f16();
-        }
-        let scale = self.mul(self)?.mean(&[-1], true)?.add_scalar(eps)?.rsqrt()?;
-        let normed = self.mul(&scale)?;
+        let normed = if self.dtype() == DType::F16 {
+            // The squares of halves overflow from 256 on.
+            let squares = self.mul_as(self, DType::F32)?;
+            self.mul_as(&squares.mean(&[-1], true)?.add_scalar(eps)?.rsqrt()?, DType::F16)?
+        } else {
+            self.mul(&self.mul(self)?.mean(&[-1], true)?.add_scalar(eps)?.rsqrt()?)?
+        };
         match weight {
             None => Ok(normed),
             Some(weight) if weight.dims() == [width] => normed.mul(weight),
@@ -131,13 +129,12 @@ impl Tensor {
     ) -> Result<Self> {
         const OP: &str = "batch_norm";
         self.channels(OP)?;
-        if self.dtype() == DType::F16 {
-            let [weight, bias] = in_f32([weight, bias])?;
-            let (mean, var) = (mean.to_f32()?, var.to_f32()?);
-            return self.to_f32()?.batch_norm_eval(&mean, &var, weight.as_ref(), bias.as_ref(), eps)?.to_f16();
-        }
         let (mean, var) = (mean.detach()?, var.detach()?);
         let scale = var.per_channel(OP, self)?.add_scalar(eps)?.rsqrt()?;
+        if self.dtype() == DType::F16 {
+            let away = self.sub_as(&mean.per_channel(OP, self)?, DType::F16)?;
+            return away.mul_as(&scale, DType::F16)?.scaled_per_channel(OP, weight, bias);
+        }
         self.sub(&mean.per_channel(OP, self)?)?.mul(&scale)?.scaled_per_channel(OP, weight, bias)
     }
 }
