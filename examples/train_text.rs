@@ -11,14 +11,17 @@ use std::time::Instant;
 
 use clap::Parser;
 use common::measure::{Line, Measured, Refusal, fingerprint_text};
-use common::text::{Corpus, LEARNING_RATE, PLAYS, held_out_loss, learning_rate, optimizer_settings, sample, train};
+use common::text::{
+    Corpus, LEARNING_RATE, PLAYS, held_out_loss, learning_rate, optimizer_settings, sample, train, train_mixed,
+};
 use common::{Outcome, median, megabytes};
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::checkpoint::Policy;
 use remat::gpu::Gpu;
+use remat::graph::Recorder;
 use remat::inputs;
 use remat::nn::Gpt;
-use remat::optim::AdamW;
+use remat::optim::{AdamW, LossScaler, LossScalerConfig};
 use remat::params::Params;
 
 /// A pre-norm transformer over characters, AdamW, warm-up and cosine.
@@ -54,6 +57,9 @@ struct Arguments {
     /// none, segments, every:N, sqrt, budget:BYTES or budget:P%.
     #[arg(long, default_value = "none")]
     policy: Policy,
+    /// What the model computes in, f32 or f16; parameters are f32.
+    #[arg(long, default_value = "f32", value_parser = ["f32", "f16"])]
+    dtype: String,
     /// Write parameters and moments to this safetensors file at the end.
     #[arg(long)]
     save: Option<PathBuf>,
@@ -81,7 +87,12 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let optimizer = AdamW::new(&params, optimizer_settings())?;
     let (rows, context) = (arguments.batch, arguments.context);
     let start = Instant::now();
-    let step = match gpu.step(arguments.policy.clone(), |g| train(g, &model, &optimizer, rows, context)).await {
+    let scaler = LossScaler::new(&params, LossScalerConfig::default())?;
+    let record = |g: &Recorder| match arguments.dtype.as_str() {
+        "f16" => train_mixed(g, &model, (&optimizer, &scaler), rows, context),
+        _ => train(g, &model, &optimizer, rows, context),
+    };
+    let step = match gpu.step(arguments.policy.clone(), record).await {
         Err(remat::Error::BudgetTooSmall { budget_bytes, least_budget_bytes }) if arguments.json => {
             let policy = arguments.policy.to_string();
             let refusal = Refusal { policy, refused: true, least_budget_bytes, budget_bytes };
@@ -105,7 +116,11 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     for index in 0..arguments.steps {
         let (x, y) = corpus.batch(arguments.seed, index, rows, context);
         let lr = learning_rate(arguments.lr, index, arguments.steps);
-        let mut inputs = inputs! { "x" => &x, "y" => &y, "lr" => lr, "step" => index }.to_vec();
+        let mut inputs = inputs! { "x" => &x, "y" => &y, "lr" => lr }.to_vec();
+        if arguments.dtype == "f32" {
+            // In f16 the scaler counts the updates that were not skipped.
+            inputs.push(("step", index.into()));
+        }
         if arguments.dropout > 0.0 {
             inputs.push(("seed", arguments.seed.into()));
         }

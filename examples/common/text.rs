@@ -1,10 +1,11 @@
 //! Characters of real text: vocabulary, batches, held-out loss, sampling.
 
+use remat::dtype::DType;
 use remat::gpu::Gpu;
 use remat::graph::{Recorder, Tensor};
 use remat::inputs;
 use remat::nn::{Gpt, GptConfig, Module};
-use remat::optim::{AdamW, AdamWConfig, Optimizer};
+use remat::optim::{AdamW, AdamWConfig, Gradients, LossScaler, Optimizer};
 use remat::step::Step;
 
 use super::Outcome;
@@ -127,6 +128,20 @@ pub(crate) fn train(
 ) -> remat::Result<(Tensor, Tensor)> {
     let loss = loss(g, model, rows, context)?;
     let gradients = optimizer.minimize(&loss)?;
+    Ok((loss, gradients.fingerprint(g)?))
+}
+
+/// [`train`] in f16 with parameters in f32; the loss is scaled on the device.
+pub(crate) fn train_mixed(
+    g: &Recorder,
+    model: &Gpt,
+    (optimizer, scaler): (&AdamW, &LossScaler),
+    rows: usize,
+    context: usize,
+) -> remat::Result<(Tensor, Tensor)> {
+    let loss = g.autocast(DType::F16, || loss(g, model, rows, context))?;
+    let gradients = scaler.unscale(g, &Gradients::of(&scaler.scale(&loss)?)?)?;
+    optimizer.apply(&gradients)?;
     Ok((loss, gradients.fingerprint(g)?))
 }
 

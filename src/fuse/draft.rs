@@ -1,6 +1,6 @@
 //! From nodes to drafts of passes: which values get memory, which are fused.
 
-use super::group::{Groups, group};
+use super::group::{Groups, group, is_widening};
 use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind};
 use crate::dtype::{DType, Layout, TensorType};
 use crate::error::{Error, Result};
@@ -393,6 +393,11 @@ impl<'a> Builder<'a> {
     fn fused_kernel(&mut self, root: NodeId, kernel: NodeId, expression: &Expression) -> Result<bool> {
         let node = self.graph.node(kernel);
         let Lowering::Kernel(op) = node.op.lowering() else { return Ok(false) };
+        let outputs = self.graph.node(root).outputs.clone();
+        if expression.steps.len() == 1 && is_widening(self.graph, root) {
+            self.kernel(kernel, op, &node.inputs, None, &outputs)?;
+            return Ok(true);
+        }
         let types: Vec<&TensorType> = node.inputs.iter().map(|v| &self.graph.value(*v).ty).collect();
         let Some(shape) = op.epilogue_shape(&types) else { return Ok(false) };
         let mut bound: Vec<StorageId> = Vec::new();
@@ -409,9 +414,13 @@ impl<'a> Builder<'a> {
         if self.profile.class == AdapterClass::Cpu && epilogue.code.flops > SOFTWARE_EPILOGUE_FLOPS {
             return Ok(false);
         }
-        let root_node = self.graph.node(root);
-        let (inputs, outputs) = (node.inputs.clone(), root_node.outputs.clone());
-        self.kernel(kernel, op, &inputs, Some((&epilogue.code, &epilogue.storages, epilogue.name.as_str())), &outputs)?;
+        self.kernel(
+            kernel,
+            op,
+            &node.inputs,
+            Some((&epilogue.code, &epilogue.storages, epilogue.name.as_str())),
+            &outputs,
+        )?;
         Ok(true)
     }
 

@@ -11,9 +11,9 @@
 //! only if no kernel runs in between.
 
 use super::MAX_FUSED_NODES;
-use crate::dtype::{Layout, Shape};
+use crate::dtype::{DType, Layout, Shape};
 use crate::graph::{Graph, NodeId, Value, ValueId};
-use crate::ops::{KernelOp, Lowering};
+use crate::ops::{KernelOp, Lowering, TO_F32};
 use crate::profile::DeviceProfile;
 
 /// What becomes of each value.
@@ -36,6 +36,13 @@ pub(super) fn group(graph: &Graph, profile: &DeviceProfile, live: &[bool]) -> Gr
         }
     }
     Groups { inline: grouping.inline, generated: grouping.generated }
+}
+
+/// True for the conversion of `f16` to `f32`: what a kernel computes is `f32`, so
+/// that any kernel can store it so.
+pub(super) fn is_widening(graph: &Graph, node: NodeId) -> bool {
+    let node = graph.node(node);
+    node.op.name() == TO_F32 && node.inputs.iter().all(|v| graph.value(*v).ty.dtype == DType::F16)
 }
 
 /// Nodes that become one pass.
@@ -248,11 +255,9 @@ impl<'a> Grouping<'a> {
         let leaves: Vec<ValueId> = target.leaves.iter().copied().filter(|v| *v != value).collect();
         let root = self.graph.node(target.root).outputs[0];
         let floats = [value, root].iter().all(|v| self.graph.value(*v).ty.dtype.is_float());
-        if target.kernel.is_some()
-            || !floats
-            || kernel.epilogue_shape(&types).is_none()
-            || !self.fits(&leaves, Some(id))
-        {
+        let takes_epilogue = || kernel.epilogue_shape(&types).is_some() && self.fits(&leaves, Some(id));
+        let widens = target.nodes == 1 && is_widening(self.graph, target.root);
+        if target.kernel.is_some() || !floats || !(widens || takes_epilogue()) {
             return false;
         }
         let target = &mut self.groups[group];

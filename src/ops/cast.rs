@@ -19,6 +19,9 @@ use crate::graph::Tensor;
 
 const CAST: &str = include_str!("../../shaders/shared/math_cast.wgsl");
 
+/// The name of the conversion to `f32`, which fusion knows.
+pub(crate) const TO_F32: &str = "to_f32";
+
 #[derive(Debug)]
 struct Cast {
     from: DType,
@@ -28,7 +31,7 @@ struct Cast {
 impl Op for Cast {
     fn name(&self) -> &'static str {
         match self.to {
-            DType::F32 => "to_f32",
+            DType::F32 => TO_F32,
             DType::F16 => "to_f16",
             DType::I32 => "to_i32",
             DType::U32 => "to_u32",
@@ -76,7 +79,27 @@ impl Tensor {
     }
 
     fn cast(&self, to: DType) -> Result<Self> {
-        if self.dtype() == to { Ok(self.clone()) } else { self.apply(Cast { from: self.dtype(), to }) }
+        if self.dtype() == to {
+            return Ok(self.clone());
+        }
+        let cast = Cast { from: self.dtype(), to };
+        match self.before_reshape().filter(|_| cast.from == DType::F16 && to == DType::F32) {
+            // The kernel that made it can store it converted.
+            Some(base) => base.apply(cast)?.reshape(self.shape().clone()),
+            None => self.apply(cast),
+        }
+    }
+
+    /// What this is a reshape of.
+    fn before_reshape(&self) -> Option<Self> {
+        let (id, ty) = self.recorder().with_graph(|graph| {
+            // A recording that was planned has no values any more.
+            graph.values.get(self.id().index())?;
+            let node = graph.node(graph.producer(self.id())?);
+            let base = *node.inputs.first().filter(|_| node.op.name() == "reshape")?;
+            Some((base, graph.value(base).ty.clone()))
+        })?;
+        Some(Self::new(self.recorder().clone(), id, ty))
     }
 
     /// As `f32`; integers above 2^24 round.

@@ -58,6 +58,7 @@ pub use arrange::PadMode;
 pub(crate) use assign::assign;
 pub use attention::AttentionOptions;
 pub use binary::Scalar;
+pub(crate) use cast::TO_F32;
 pub use conv::Conv2dOptions;
 pub use cross_entropy::{CrossEntropyOptions, Reduction};
 pub use digest::fingerprint;

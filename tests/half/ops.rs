@@ -162,3 +162,32 @@ fn norms_of_large_halves_do_not_overflow() {
     });
     agree("mse", &[&[5, 8], &[5, 8]], 4e-3, |_, x| x[0].mul_scalar(1000.0_f32)?.mse_loss(&x[1]));
 }
+
+/// Where the innermost extent is a multiple of 4, nothing goes through an `f32` copy,
+/// and what is converted to `f32` at once is never rounded.
+#[test]
+fn common_kernels_read_and_store_halves_directly() {
+    for class in CLASSES {
+        let profile = DeviceProfile { class, ..DeviceProfile::default() };
+        let step = RecordedStep::new(&profile, |g| {
+            let x = g.input::<f16>("x", [24, 16])?;
+            let ids = g.input::<i32>("ids", [24])?;
+            let y = x.matmul_t(&x)?.relu()?;
+            Ok(vec![
+                y.softmax(-1)?,
+                x.layer_norm(None, None, 1e-5)?,
+                x.cross_entropy(&ids)?,
+                x.embedding(&ids)?,
+                x.sum(&[0], false)?,
+                x.sum(&[1], false)?.to_f32()?,
+                x.transpose(0, 1)?.matmul(&y)?,
+            ])
+        })
+        .unwrap();
+        let wide: Vec<_> = step.program().storages.iter().filter(|s| s.name.contains(".wide")).collect();
+        assert!(wide.is_empty(), "{class:?}: {wide:?}");
+        assert!(step.program().passes.iter().all(|p| p.name != "to_f32"), "the sum of rows is stored as f32");
+    }
+    let odd = RecordedStep::new(&DeviceProfile::default(), |g| g.input::<f16>("x", [3, 7])?.softmax(-1)).unwrap();
+    assert!(odd.program().storages.iter().any(|s| s.name.contains(".wide")), "odd rows do");
+}

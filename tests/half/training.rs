@@ -91,7 +91,7 @@ fn the_gpt_in_halves_follows_the_one_in_f32_under_every_policy() {
     let least = least_budget(&recorded(DType::F16));
     let mut first: Option<Trained> = None;
     for policy in [Policy::None, Policy::Segments, Policy::Budget(ByteSize::new(least))] {
-        let half = train(&gpu, &reference, DType::F16, policy);
+        let half = train(&gpu, &reference, DType::F16, policy.clone());
         assert_eq!(half.losses.len(), full.losses.len());
         assert_eq!(half.updates as usize, half.losses.len(), "no update was skipped");
         let off = half.losses.iter().zip(&full.losses).map(|(h, f)| (h / f - 1.0).abs());
@@ -289,4 +289,36 @@ fn what_does_not_fit_is_refused() {
     // The scope ends with the closure.
     assert_eq!(g.autocast_dtype(), None);
     assert_eq!(g.param(&weight).unwrap().dtype(), DType::F32);
+}
+
+#[test]
+#[ignore = "prints what a step in halves is made of"]
+fn passes_of_a_step() {
+    let config = GptConfig::new(64, 64, 64, 4, 1);
+    let params = Params::offline(0);
+    let net = Net::gpt(&params, &config, 4);
+    let adam = AdamW::new(&params, AdamWConfig::default()).unwrap();
+    for class in [remat::profile::AdapterClass::Cpu, remat::profile::AdapterClass::Discrete] {
+        let profile = DeviceProfile { class, ..DeviceProfile::default() };
+        for dtype in [DType::F32, DType::F16] {
+            let step = RecordedStep::new(&profile, |g| {
+                let loss = g.autocast(dtype, || net.loss(g))?;
+                adam.minimize(&loss)?;
+                Ok(loss)
+            })
+            .unwrap();
+            println!("{class:?} {dtype}");
+            for pass in &step.program().passes {
+                let names: Vec<_> = pass
+                    .operands
+                    .iter()
+                    .map(|o| {
+                        let s = step.program().storage(o.made().or(o.read()).unwrap());
+                        format!("{}[{}]", s.name, s.bytes)
+                    })
+                    .collect();
+                println!("  {} {}", pass.name, names.join(" "));
+            }
+        }
+    }
 }
