@@ -544,7 +544,7 @@ fn broken_foreign_and_misfit_files_change_nothing() {
     says(load(&file(&[bias, ("layer.weight", "F32", &[2, 4], 32)])), &["layer.weight", "[4, 4]", "[2, 4]"]);
     says(load(&file(&[bias, ("layer.weight", "F32", &[16], 64)])), &["layer.weight", "[4, 4]", "[16]"]);
     says(load(&file(&[bias, ("layer.weight", "I32", &[4, 4], 64)])), &["layer.weight", "f32", "i32"]);
-    says(load(&file(&[bias, ("layer.weight", "F16", &[4, 4], 32)])), &["layer.weight", "F16", "F32"]);
+    says(load(&file(&[bias, ("layer.weight", "F16", &[4, 4], 32)])), &["layer.weight", "f16", "f32"]);
     says(load(&file(&[bias, ("layer.weight", "BF16", &[4, 4], 32)])), &["layer.weight", "BF16"]);
     let missing = std::env::temp_dir().join("remat-no-such-file.safetensors");
     says(pollster::block_on(model.params.load_file(&missing)), &["remat-no-such-file.safetensors"]);

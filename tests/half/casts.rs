@@ -61,7 +61,7 @@ fn floats_round_as_the_half_crate_rounds() {
     }
     patterns.extend((0..40_000_u32).map(|i| i.wrapping_mul(2_654_435_761)));
     // An odd number: the last word holds one half.
-    if patterns.len() % 2 == 0 {
+    if patterns.len().is_multiple_of(2) {
         patterns.push(0x3f80_0000);
     }
     let count = patterns.len();
