@@ -74,7 +74,7 @@ impl Recorder {
     /// is `bool`, which has no host representation (compare an integer input).
     pub fn typed_input(&self, name: &str, ty: TensorType) -> Result<Tensor> {
         if ty.dtype == DType::Bool {
-            return Err(Error::DType { op: "input", operand: 0, found: DType::Bool, expected: "f32, i32 or u32" });
+            return Err(Error::DType { op: "input", operand: 0, found: DType::Bool, expected: "f32, f16, i32 or u32" });
         }
         let mut rec = self.open("input")?;
         if let Some(&(index, id)) = rec.inputs.get(name) {

@@ -134,12 +134,12 @@ impl Tensor {
         }
     }
 
-    /// Fails unless this is an `f32` tensor.
+    /// Fails unless this is a tensor of floats.
     pub(crate) fn expect_float(&self, op: &'static str, operand: usize) -> Result<()> {
         if self.dtype().is_float() {
             Ok(())
         } else {
-            Err(Error::DType { op, operand, found: self.dtype(), expected: "f32" })
+            Err(Error::DType { op, operand, found: self.dtype(), expected: "f32 or f16" })
         }
     }
 }

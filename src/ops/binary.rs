@@ -67,7 +67,7 @@ impl Op for Binary {
         let found = inputs[0].dtype;
         let fits = if self.kind == Kind::Pow { found.is_float() } else { found != DType::Bool };
         if !fits {
-            let expected = if self.kind == Kind::Pow { "f32" } else { "f32, i32 or u32" };
+            let expected = if self.kind == Kind::Pow { "f32 or f16" } else { "f32, f16, i32 or u32" };
             return Err(Error::DType { op: self.name(), operand: 0, found, expected });
         }
         same_types(self.name(), inputs)?;

@@ -47,7 +47,7 @@ impl Comparison {
                 op: self.name(),
                 operand: 0,
                 found: DType::Bool,
-                expected: "f32, i32 or u32, which are ordered",
+                expected: "f32, f16, i32 or u32, which are ordered",
             });
         }
         Ok(())
@@ -182,7 +182,7 @@ impl Op for Classify {
         if found.is_float() {
             Ok(truth_of(inputs[0]))
         } else {
-            Err(Error::DType { op: self.name(), operand: 0, found, expected: "f32" })
+            Err(Error::DType { op: self.name(), operand: 0, found, expected: "f32 or f16" })
         }
     }
     fn gradient(&self, _: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {

@@ -147,7 +147,7 @@ impl Op for Dropout {
         if found.is_float() {
             Ok(vec![inputs[0].clone()])
         } else {
-            Err(Error::DType { op: "dropout", operand: 0, found, expected: "f32" })
+            Err(Error::DType { op: "dropout", operand: 0, found, expected: "f32 or f16" })
         }
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {

@@ -355,7 +355,7 @@ impl Tensor {
 
     fn expect_number(&self, op: &'static str) -> Result<()> {
         if self.dtype() == DType::Bool {
-            return Err(Error::DType { op, operand: 0, found: DType::Bool, expected: "f32, i32 or u32" });
+            return Err(Error::DType { op, operand: 0, found: DType::Bool, expected: "f32, f16, i32 or u32" });
         }
         Ok(())
     }

@@ -182,7 +182,12 @@ impl Tensor {
 
     fn scan(&self, op: Scan, axis: isize) -> Result<Self> {
         if self.dtype() == DType::Bool {
-            return Err(Error::DType { op: op.name(), operand: 0, found: DType::Bool, expected: "f32, i32 or u32" });
+            return Err(Error::DType {
+                op: op.name(),
+                operand: 0,
+                found: DType::Bool,
+                expected: "f32, f16, i32 or u32",
+            });
         }
         let axis = self.axis(op.name(), axis)?;
         let dims = self.dims();

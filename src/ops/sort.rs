@@ -101,7 +101,7 @@ impl Tensor {
     /// `[O, R, I]`, order and rank of the sort along `axis`.
     fn sorted(&self, op: &'static str, axis: isize, descending: bool) -> Result<[Self; 3]> {
         if self.dtype() == DType::Bool {
-            return Err(Error::DType { op, operand: 0, found: DType::Bool, expected: "f32, i32 or u32" });
+            return Err(Error::DType { op, operand: 0, found: DType::Bool, expected: "f32, f16, i32 or u32" });
         }
         let axis = self.axis(op, axis)?;
         let dims = self.dims();

@@ -79,7 +79,7 @@ impl Op for Unary {
         if found.is_float() {
             Ok(vec![inputs[0].clone()])
         } else {
-            Err(Error::DType { op: self.name(), operand: 0, found, expected: "f32" })
+            Err(Error::DType { op: self.name(), operand: 0, found, expected: "f32 or f16" })
         }
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -348,7 +348,7 @@ impl Op for Neg {
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         match inputs[0].dtype {
             DType::F32 | DType::F16 | DType::I32 => Ok(vec![inputs[0].clone()]),
-            found => Err(Error::DType { op: "neg", operand: 0, found, expected: "f32 or i32" }),
+            found => Err(Error::DType { op: "neg", operand: 0, found, expected: "f32, f16 or i32" }),
         }
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {

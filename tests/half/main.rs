@@ -8,5 +8,6 @@ mod engine;
 mod models;
 
 mod casts;
+mod networks;
 mod ops;
 mod training;

@@ -290,35 +290,3 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(g.autocast_dtype(), None);
     assert_eq!(g.param(&weight).unwrap().dtype(), DType::F32);
 }
-
-#[test]
-#[ignore = "prints what a step in halves is made of"]
-fn passes_of_a_step() {
-    let config = GptConfig::new(64, 64, 64, 4, 1);
-    let params = Params::offline(0);
-    let net = Net::gpt(&params, &config, 4);
-    let adam = AdamW::new(&params, AdamWConfig::default()).unwrap();
-    for class in [remat::profile::AdapterClass::Cpu, remat::profile::AdapterClass::Discrete] {
-        let profile = DeviceProfile { class, ..DeviceProfile::default() };
-        for dtype in [DType::F32, DType::F16] {
-            let step = RecordedStep::new(&profile, |g| {
-                let loss = g.autocast(dtype, || net.loss(g))?;
-                adam.minimize(&loss)?;
-                Ok(loss)
-            })
-            .unwrap();
-            println!("{class:?} {dtype}");
-            for pass in &step.program().passes {
-                let names: Vec<_> = pass
-                    .operands
-                    .iter()
-                    .map(|o| {
-                        let s = step.program().storage(o.made().or(o.read()).unwrap());
-                        format!("{}[{}]", s.name, s.bytes)
-                    })
-                    .collect();
-                println!("  {} {}", pass.name, names.join(" "));
-            }
-        }
-    }
-}
