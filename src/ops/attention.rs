@@ -85,7 +85,7 @@ impl Tensor {
             Some(mask) if mask.dtype() == DType::Bool => {
                 scores = scores.masked_fill(&mask.logical_not()?, f32::NEG_INFINITY)?;
             }
-            Some(mask) => scores = scores.add(mask)?,
+            Some(mask) => scores = scores.add(&mask.to_dtype(scores.dtype())?)?,
             None => {}
         }
         scores.softmax(-1)?.matmul(values)
@@ -177,8 +177,8 @@ fn check(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>
         return Err(misfit("the number of query heads must be a multiple of that of keys and values"));
     }
     let Some(mask) = mask else { return Ok(()) };
-    if !matches!(mask.dtype(), DType::Bool | DType::F32) {
-        return Err(Error::DType { op: OP, operand: 3, found: mask.dtype(), expected: "bool or f32" });
+    if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
+        return Err(Error::DType { op: OP, operand: 3, found: mask.dtype(), expected: "bool, f32 or f16" });
     }
     // Leading axes of keys may be wider than the queries'; products say where they do not fit.
     let scores = Shape([&[heads, queries.dims()[rank - 2]], &keys.dims()[rank - 2..rank - 1]].concat());

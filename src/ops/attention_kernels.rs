@@ -276,7 +276,7 @@ impl Op for Attention {
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let [b, h, t, _] = [0, 1, 2, 3].map(|axis| inputs[0].shape.dims()[axis]);
         let e = inputs[2].shape.dims()[3];
-        Ok(vec![TensorType::new(DType::F32, [b, t, h, e]), TensorType::new(DType::F32, [b, h, t, 2])])
+        Ok(vec![TensorType::new(inputs[0].dtype, [b, t, h, e]), TensorType::new(DType::F32, [b, h, t, 2])])
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -417,7 +417,7 @@ impl Op for QueriesGrad {
 
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let [b, h, t, d] = [0, 1, 2, 3].map(|axis| inputs[0].shape.dims()[axis]);
-        Ok(vec![TensorType::new(DType::F32, [b, t, h, d])])
+        Ok(vec![TensorType::new(inputs[0].dtype, [b, t, h, d])])
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -456,7 +456,7 @@ impl Op for KeysGrad {
         let length = [1, 2].iter().fold(0_usize, |sum, &i| {
             sum.saturating_add(usize::try_from(inputs[i].shape.element_count()).unwrap_or(usize::MAX))
         });
-        Ok(vec![TensorType::new(DType::F32, [length])])
+        Ok(vec![TensorType::new(inputs[1].dtype, [length])])
     }
 
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -507,7 +507,7 @@ pub(super) fn is_fused(queries: &Tensor, keys: &Tensor, values: &Tensor) -> bool
     let (t, s) = (last(queries, 2) as u64, last(keys, 2) as u64);
     let (w, vw) = (width as u64, value_width as u64);
     let group = last(queries, 3) as u64 / (last(keys, 3) as u64).max(1);
-    all.iter().all(|x| x.dtype() == DType::F32 && x.element_count() > 0)
+    all.iter().all(|x| x.dtype().is_float() && x.dtype() == queries.dtype() && x.element_count() > 0)
         && all.iter().all(|x| x.dims()[..rank - 3] == queries.dims()[..rank - 3])
         && last(keys, 3) == last(values, 3)
         && (last(keys, 1), last(values, 2)) == (width, last(keys, 2))

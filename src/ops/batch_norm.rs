@@ -177,14 +177,15 @@ impl Op for BatchStats {
             None => None,
         };
         let for_var = match &call.grads[1] {
-            Some(g) => Some(x.sub(&beside(x, mean)?)?.mul(&beside(x, &g.mul_scalar(2.0 * share(x))?)?)?),
+            Some(g) => Some(x.sub_as(&beside(x, mean)?, DType::F32)?.mul(&beside(x, &g.mul_scalar(2.0 * share(x))?)?)?),
             None => None,
         };
-        Ok(vec![match (for_mean, for_var) {
+        let dx = match (for_mean, for_var) {
             (Some(a), Some(b)) => Some(b.add(&a)?),
             (Some(a), None) => Some(a.broadcast_to(x.shape().clone())?),
             (None, b) => b,
-        }])
+        };
+        Ok(vec![dx.map(|t| t.to_dtype(x.dtype())).transpose()?])
     }
     fn lowering(&self) -> Lowering<'_> {
         Lowering::Kernel(self)
@@ -213,14 +214,17 @@ impl Op for BatchNorm {
         let dx = if call.needed[0] {
             let rstd = var.add_scalar(self.eps)?.rsqrt()?;
             let slope = dweight.mul(&rstd)?.mul_scalar(share(x))?;
-            let away = x.sub(&beside(x, mean)?)?.mul(&beside(x, &slope)?)?;
-            let straight = g.sub(&beside(x, &dbias.mul_scalar(share(x))?)?)?;
-            Some(straight.sub(&away)?.mul(&beside(x, &weight.mul(&rstd)?)?)?)
+            let away = x.sub_as(&beside(x, mean)?, DType::F32)?.mul(&beside(x, &slope)?)?;
+            let straight = g.sub_as(&beside(x, &dbias.mul_scalar(share(x))?)?, DType::F32)?;
+            let scale = weight.mul_as(&rstd, DType::F32)?;
+            Some(straight.sub(&away)?.mul(&beside(x, &scale)?)?.to_dtype(x.dtype())?)
         } else {
             None
         };
-        let wanted = |index: usize, t: &Tensor| call.needed[index].then(|| t.clone());
-        Ok(vec![dx, None, None, wanted(3, dweight), wanted(4, dbias)])
+        let wanted = |index: usize, t: &Tensor| -> Result<Option<Tensor>> {
+            call.needed[index].then(|| t.to_dtype(call.inputs[index].dtype())).transpose()
+        };
+        Ok(vec![dx, None, None, wanted(3, dweight)?, wanted(4, dbias)?])
     }
     fn lowering(&self) -> Lowering<'_> {
         Lowering::Kernel(self)
@@ -274,7 +278,8 @@ impl Op for BatchNormParams {
         Ok(pair(inputs[0].shape.0[1]))
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
-        let [x, mean, var, g] = [0, 1, 2, 3].map(|i| &call.inputs[i]);
+        let inputs: Vec<Tensor> = call.inputs.iter().map(Tensor::to_f32).collect::<Result<_>>()?;
+        let [x, mean, var, g] = [0, 1, 2, 3].map(|i| &inputs[i]);
         let (for_weight, for_bias) = (&call.grads[0], &call.grads[1]);
         let (mut dx, mut dmean, mut dvar, mut dg) = (None, None, None, None);
         if let Some(h) = for_weight {
@@ -292,7 +297,8 @@ impl Op for BatchNormParams {
                 None => h.broadcast_to(g.shape().clone())?,
             });
         }
-        Ok(vec![dx, dmean, dvar, dg])
+        let as_input = |i: usize, t: Option<Tensor>| t.map(|t| t.to_dtype(call.inputs[i].dtype())).transpose();
+        Ok(vec![as_input(0, dx)?, dmean, dvar, as_input(3, dg)?])
     }
     fn lowering(&self) -> Lowering<'_> {
         Lowering::Kernel(self)

@@ -67,14 +67,18 @@ impl ElementwiseOp for Mixed {
 }
 
 impl Tensor {
-    /// `self * other` as `dtype`, with broadcasting.
+    /// `self * other` as `dtype`, with broadcasting; plain `mul` where all is of one type.
     pub(super) fn mul_as(&self, other: &Self, dtype: DType) -> Result<Self> {
-        self.mixed(Kind::Mul, other, dtype)
+        if self.is_plain(other, dtype) { self.mul(other) } else { self.mixed(Kind::Mul, other, dtype) }
     }
 
-    /// `self - other` as `dtype`, with broadcasting.
+    /// `self - other` as `dtype`, with broadcasting; plain `sub` where all is of one type.
     pub(super) fn sub_as(&self, other: &Self, dtype: DType) -> Result<Self> {
-        self.mixed(Kind::Sub, other, dtype)
+        if self.is_plain(other, dtype) { self.sub(other) } else { self.mixed(Kind::Sub, other, dtype) }
+    }
+
+    fn is_plain(&self, other: &Self, dtype: DType) -> bool {
+        self.dtype() == dtype && other.dtype() == dtype
     }
 
     fn mixed(&self, kind: Kind, other: &Self, dtype: DType) -> Result<Self> {

@@ -90,6 +90,7 @@ impl Tensor {
         } else {
             (self.narrow(-1, 0, half)?, self.narrow(-1, half, half)?)
         };
+        let (cos, sin) = (&cos.to_dtype(self.dtype())?, &sin.to_dtype(self.dtype())?);
         let turned_a = a.mul(cos)?.sub(&b.mul(sin)?)?;
         let turned_b = b.mul(cos)?.add(&a.mul(sin)?)?;
         if interleaved {
