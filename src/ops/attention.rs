@@ -123,40 +123,6 @@ impl Tensor {
         dims[at + 2] = values.dims()[last - 1];
         y.reshape(dims)
     }
-
-    /// Rotary positions (Su et al. 2021) on `[.., T, D]`, rows at positions `first,
-    /// first + 1, ..`: element `i` of the first half of a row and element `i` of the
-    /// second are turned as a pair by the angle `position * base^(-2 i / D)`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] unless `D` is even and there are two axes or more,
-    /// [`Error::DType`] unless `f32`.
-    pub fn rope(&self, base: f32, first: usize) -> Result<Self> {
-        const OP: &str = "rope";
-        self.expect_float(OP, 0)?;
-        let (rows, width) = match *self.dims() {
-            [.., rows, width] if width % 2 == 0 => (rows, width),
-            _ => {
-                let shapes = vec![self.shape().clone()];
-                return Err(Error::Shape { op: OP, shapes, detail: "expected [.., T, D] with an even D".into() });
-            }
-        };
-        let half = width / 2;
-        // On the host in f64: an angle of many turns would lose its digits in f32.
-        let angle = |place: usize| {
-            let (row, i) = (place / half, place % half);
-            (first + row) as f64 * f64::from(base).powf(-2.0 * i as f64 / width as f64)
-        };
-        let table = |f: fn(f64) -> f64| -> Vec<f32> { (0..rows * half).map(|place| f(angle(place)) as f32).collect() };
-        let recorder = self.recorder();
-        let cos = recorder.constant(&table(f64::cos), [rows, half])?;
-        let sin = recorder.constant(&table(f64::sin), [rows, half])?;
-        let (low, high) = (self.narrow(-1, 0, half)?, self.narrow(-1, half, half)?);
-        let (cos, sin) = (cos.to_dtype(self.dtype())?, sin.to_dtype(self.dtype())?);
-        let turned_low = low.mul(&cos)?.sub(&high.mul(&sin)?)?;
-        let turned_high = high.mul(&cos)?.add(&low.mul(&sin)?)?;
-        Self::cat(&[turned_low, turned_high], -1)
-    }
 }
 
 /// Fails unless the ranks fit, the query heads are a multiple of the others, and the

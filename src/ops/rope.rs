@@ -32,17 +32,21 @@ impl Recorder {
     /// first + 1, ..`, for [`Tensor::rotate`]. Asked again, the same values.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an odd width.
+    /// [`Error::Argument`] for an odd width or more than 2^32 - 1 angles.
     pub fn rope_tables(&self, base: f32, width: usize, first: usize, rows: usize) -> Result<[Tensor; 2]> {
         if !width.is_multiple_of(2) {
             let detail = "rotary positions turn pairs: expected an even width".into();
             return Err(Error::Argument { op: OP, argument: "width", value: width.to_string(), detail });
         }
         let half = width / 2;
+        if rows.checked_mul(half).is_none_or(|angles| u32::try_from(angles).is_err()) {
+            let detail = format!("{rows} rows of {half} angles are more than 2^32 - 1");
+            return Err(Error::Argument { op: OP, argument: "rows", value: rows.to_string(), detail });
+        }
         // On the host in f64: an angle of many turns would lose its digits in f32.
         let angle = |place: usize| {
             let (row, i) = (place / half, place % half);
-            (first + row) as f64 * f64::from(base).powf(-2.0 * i as f64 / width as f64)
+            (first as f64 + row as f64) * f64::from(base).powf(-2.0 * i as f64 / width as f64)
         };
         let table = |name: &str, f: fn(f64) -> f64| {
             let key = format!("rope {name} {:08x} {width} {first} {rows}", base.to_bits());
@@ -54,6 +58,15 @@ impl Recorder {
 }
 
 impl Tensor {
+    /// [`Tensor::rope_with`] of this base, the first row at position `first`, pairs of
+    /// an element of each half.
+    ///
+    /// # Errors
+    /// As [`Tensor::rope_with`].
+    pub fn rope(&self, base: f32, first: usize) -> Result<Self> {
+        self.rope_with(RopeOptions { base, first, interleaved: false })
+    }
+
     /// Rotary positions on `[.., T, D]`, as `options` say.
     ///
     /// # Errors
