@@ -13,6 +13,7 @@ use clap::{Parser, ValueEnum};
 use common::Outcome;
 use remat::Error;
 use remat::checkpoint::{ByteSize, Policy};
+use remat::dtype::DType;
 use remat::graph::{Recorder, Tensor};
 use remat::nn::{Gpt, GptConfig, Llama, LlamaConfig, LoraConfig, Module, ResNet, ResNetConfig, UNet, add_lora};
 use remat::optim::{AdamW, AdamWConfig, Optimizer};
@@ -44,6 +45,12 @@ enum Model {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dtype {
+    F32,
+    F16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Adapter {
     Software,
     Integrated,
@@ -66,6 +73,9 @@ struct Arguments {
     /// llama-70b: 16 unless given.
     #[arg(long)]
     lora: Option<usize>,
+    /// f32, or f16: activations of two bytes, parameters and moments of four.
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
     /// none, segments, selective, least, budget:P% and so on.
     #[arg(long, default_value = "none")]
     policy: Policy,
@@ -159,16 +169,20 @@ fn loss(params: &Params, g: &Recorder, arguments: &Arguments) -> remat::Result<T
         }
         Model::Resnet18 => {
             let model = ResNet::new(params, &ResNetConfig::resnet18(3, 1000))?;
-            let images = g.input::<f32>("images", [batch, 3, 224, 224])?;
+            let images = in_dtype(g.input::<f32>("images", [batch, 3, 224, 224])?, arguments)?;
             model.forward(&images)?.cross_entropy(&g.input::<i32>("classes", [batch])?)
         }
         Model::Unet512 => {
             let model = UNet::new(params, [3, 1], 64, 4)?;
-            let images = g.input::<f32>("images", [batch, 3, 512, 512])?;
+            let images = in_dtype(g.input::<f32>("images", [batch, 3, 512, 512])?, arguments)?;
             let masks = g.input::<f32>("masks", [batch, 1, 512, 512])?;
             model.forward(&images)?.bce_with_logits(&masks, None, remat::ops::Reduction::Mean)
         }
     }
+}
+
+fn in_dtype(x: Tensor, arguments: &Arguments) -> remat::Result<Tensor> {
+    if arguments.dtype == Dtype::F16 { x.to_f16() } else { Ok(x) }
 }
 
 fn profile(arguments: &Arguments) -> DeviceProfile {
@@ -197,7 +211,10 @@ fn run(arguments: &Arguments) -> Outcome<()> {
 
     let start = Instant::now();
     let recorded = RecordedStep::new(&profile, |g| {
-        let loss = loss(&params, g, arguments)?;
+        let loss = match arguments.dtype {
+            Dtype::F32 => loss(&params, g, arguments)?,
+            Dtype::F16 => g.autocast(DType::F16, || loss(&params, g, arguments))?,
+        };
         AdamW::new(&params, AdamWConfig::default())?.minimize(&loss)?;
         Ok(loss)
     })?;
