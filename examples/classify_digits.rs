@@ -52,7 +52,8 @@ async fn run(arguments: &Arguments) -> Outcome<()> {
     let (images, held_out) = digits()?;
     let gpu = Gpu::new().await?;
     let params = Params::new(&gpu, u64::from(arguments.seed));
-    let sizes = ResNetConfig { small_stem: true, widths: vec![16, 32], blocks: 1, ..ResNetConfig::resnet18(1, 10) };
+    let sizes =
+        ResNetConfig { small_stem: true, widths: vec![16, 32], blocks: vec![1; 2], ..ResNetConfig::resnet18(1, 10) };
     let model = ResNet::new(&params, &sizes)?;
     let sgd =
         Sgd::new(&params, SgdConfig { momentum: 0.9, weight_decay: 5e-4, nesterov: true, ..SgdConfig::default() })?;

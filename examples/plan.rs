@@ -39,6 +39,9 @@ enum Model {
     /// Images of 224 x 224.
     #[value(name = "resnet18")]
     Resnet18,
+    /// Images of 224 x 224.
+    #[value(name = "resnet50")]
+    Resnet50,
     /// Images of 512 x 512.
     #[value(name = "unet-512")]
     Unet512,
@@ -167,8 +170,12 @@ fn loss(params: &Params, g: &Recorder, arguments: &Arguments) -> remat::Result<T
                 LlamaConfig { width: 8192, layers: 80, heads: 64, key_value_heads: 8, hidden: 28_672, ..seven };
             llama(params, g, arguments, &seventy, 16)
         }
-        Model::Resnet18 => {
-            let model = ResNet::new(params, &ResNetConfig::resnet18(3, 1000))?;
+        Model::Resnet18 | Model::Resnet50 => {
+            let config = match arguments.model {
+                Model::Resnet18 => ResNetConfig::resnet18(3, 1000),
+                _ => ResNetConfig::resnet50(3, 1000),
+            };
+            let model = ResNet::new(params, &config)?;
             let images = in_dtype(g.input::<f32>("images", [batch, 3, 224, 224])?, arguments)?;
             model.forward(&images)?.cross_entropy(&g.input::<i32>("classes", [batch])?)
         }

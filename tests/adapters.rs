@@ -290,7 +290,8 @@ fn evaluation_reaches_every_dropout_and_batch_norm_and_training_switches_back() 
     add_lora(&mut llama, &["o_proj"], LoraConfig { dropout: 0.5, ..LoraConfig::new(1) }).unwrap();
     check(&llama, ids, (true, 0));
     // Mean, variance and count of each batch norm.
-    let resnet = ResNetConfig { widths: vec![4, 8], blocks: 1, small_stem: true, ..ResNetConfig::resnet18(3, 5) };
+    let resnet =
+        ResNetConfig { widths: vec![4, 8], blocks: vec![1; 2], small_stem: true, ..ResNetConfig::resnet18(3, 5) };
     check(&ResNet::new(&params(), &resnet).unwrap(), images, (false, 3 * (1 + 2 + 3)));
     check(&UNet::new(&params(), [3, 2], 4, 1).unwrap(), images, (false, 3 * 2 * 3));
 }

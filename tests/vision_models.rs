@@ -13,6 +13,25 @@ use remat::params::Params;
 use remat::step::RecordedStep;
 
 #[test]
+fn resnet50_has_the_sizes_and_names_of_torchvision() {
+    let params = Params::offline(0);
+    let model = ResNet::new(&params, &ResNetConfig::resnet50(3, 1000)).unwrap();
+    let count: u64 = model.parameters().iter().map(|p| p.ty().shape.element_count()).sum();
+    // What torchvision says of it.
+    assert_eq!(count, 25_557_032);
+    let shape = |name: &str| {
+        let parameter = model.parameters().into_iter().find(|p| p.name() == name);
+        parameter.unwrap_or_else(|| panic!("{name} is missing")).ty().shape.clone()
+    };
+    assert_eq!(shape("layer1.0.conv3.weight").dims(), [256, 64, 1, 1]);
+    assert_eq!(shape("layer2.0.downsample.0.weight").dims(), [512, 256, 1, 1]);
+    assert_eq!(shape("layer4.2.bn3.weight").dims(), [2048]);
+    let recorder = Recorder::new();
+    let images = recorder.zeros([2, 3, 64, 64]).unwrap();
+    assert_eq!(model.forward(&images).unwrap().dims(), [2, 1000]);
+}
+
+#[test]
 fn resnet18_has_the_shapes_and_names_of_torchvision() {
     let params = Params::offline(0);
     let model = ResNet::new(&params, &ResNetConfig::resnet18(3, 1000)).unwrap();
@@ -108,7 +127,8 @@ fn wrong_sizes_of_models_are_typed_errors() {
 #[test]
 fn models_train_with_equal_bits_and_running_statistics_under_every_policy() {
     let (_turn, gpu) = shared_gpu();
-    let config = ResNetConfig { small_stem: true, widths: vec![8, 16], blocks: 1, ..ResNetConfig::resnet18(1, 4) };
+    let config =
+        ResNetConfig { small_stem: true, widths: vec![8, 16], blocks: vec![1; 2], ..ResNetConfig::resnet18(1, 4) };
     let images = noise(4 * 8 * 8, 1);
     let classes = [0_i32, 1, 2, 3];
     let target = noise(4 * 8 * 8, 2);

@@ -8,64 +8,96 @@ use crate::graph::Tensor;
 use crate::ops::Conv2dOptions;
 use crate::params::{Init, Param, Params};
 
-/// Two 3x3 convolutions with batch norm, and what went in added:
-/// `relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x))`. The shortcut is the
-/// identity, or a 1x1 convolution with batch norm where stride or channels change
-/// (torchvision's `BasicBlock`).
+/// Convolutions with batch norm, and what went in added:
+/// `relu(bn_n(conv_n(.. relu(bn1(conv1(x))))) + shortcut(x))`. The shortcut is the
+/// identity, or a 1x1 convolution with batch norm where stride or channels change.
 #[derive(Debug, Clone)]
 pub struct ResidualBlock {
-    /// 3x3, with the block's stride.
-    pub conv1: Conv2d,
-    /// After `conv1`.
-    pub bn1: BatchNorm2d,
-    /// 3x3.
-    pub conv2: Conv2d,
-    /// After `conv2`.
-    pub bn2: BatchNorm2d,
+    /// `conv1` and `bn1`, `conv2` and `bn2`, ..
+    pub layers: Vec<(Conv2d, BatchNorm2d)>,
     /// The shortcut, if it is not the identity.
     pub downsample: Option<(Conv2d, BatchNorm2d)>,
 }
 
 impl ResidualBlock {
-    /// A block named `name` from `channels[0]` to `channels[1]`.
+    /// Two 3x3 convolutions from `channels[0]` to `channels[1]`, the first with the
+    /// stride (torchvision's `BasicBlock`).
     ///
     /// # Errors
     /// [`Error::Argument`] for a stride of 0; [`Error::StateConflict`] if the
     /// names are taken by state of another type.
     pub fn new(params: &Params, name: &str, channels: [usize; 2], stride: usize) -> Result<Self> {
-        Self::scaled(params, name, channels, stride, Init::Ones)
+        Self::basic(params, name, channels, stride, Init::Ones)
     }
 
-    /// The same with these first values of `bn2`'s weight.
-    fn scaled(params: &Params, name: &str, channels: [usize; 2], stride: usize, last: Init) -> Result<Self> {
+    /// 1x1 from `channels[0]` to `channels[1]`, 3x3 with the stride, 1x1 to four times
+    /// as many channels (torchvision's `Bottleneck`).
+    ///
+    /// # Errors
+    /// As [`ResidualBlock::new`]; [`Error::Argument`] for more than 2^29 channels.
+    pub fn bottleneck(params: &Params, name: &str, channels: [usize; 2], stride: usize) -> Result<Self> {
+        Self::narrowed(params, name, channels, stride, Init::Ones)
+    }
+
+    fn basic(params: &Params, name: &str, [ins, outs]: [usize; 2], stride: usize, last: Init) -> Result<Self> {
+        Self::of(params, name, ins, stride, &[(outs, 3, stride), (outs, 3, 1)], last)
+    }
+
+    fn narrowed(params: &Params, name: &str, [ins, width]: [usize; 2], stride: usize, last: Init) -> Result<Self> {
+        let outs = width.checked_mul(4).filter(|outs| *outs <= 1 << 31).ok_or_else(|| Error::Argument {
+            op: "residual_block",
+            argument: "channels",
+            value: width.to_string(),
+            detail: "four times as many channels are too many".into(),
+        })?;
+        Self::of(params, name, ins, stride, &[(width, 1, 1), (width, 3, stride), (outs, 1, 1)], last)
+    }
+
+    /// Layers of channels, kernel and stride; `last` are the first values of the last
+    /// norm's weight.
+    fn of(
+        params: &Params,
+        name: &str,
+        ins: usize,
+        stride: usize,
+        sizes: &[(usize, usize, usize)],
+        last: Init,
+    ) -> Result<Self> {
         if stride == 0 {
             let detail = "expected a stride of at least 1".into();
             return Err(Error::Argument { op: "residual_block", argument: "stride", value: "0".into(), detail });
         }
-        let [ins, outs] = channels;
-        let conv = |part: &str, ins: usize, kernel: usize, stride: usize| {
+        let layer = |[conv, norm]: [String; 2], channels: [usize; 2], kernel: usize, stride: usize, scale: Init| {
             let options = Conv2dOptions::new(stride, kernel / 2);
-            Conv2d::fan_out(params, &dotted(name, part), [ins, outs], kernel, options)
+            let conv = Conv2d::fan_out(params, &dotted(name, &conv), channels, kernel, options)?;
+            Ok((conv, BatchNorm2d::scaled(params, &dotted(name, &norm), channels[1], scale)?))
         };
-        let norm = |part: &str| BatchNorm2d::new(params, &dotted(name, part), outs);
-        Ok(Self {
-            conv1: conv("conv1", ins, 3, stride)?,
-            bn1: norm("bn1")?,
-            conv2: conv("conv2", outs, 3, 1)?,
-            bn2: BatchNorm2d::scaled(params, &dotted(name, "bn2"), outs, last)?,
-            downsample: if stride == 1 && ins == outs {
-                None
-            } else {
-                Some((conv("downsample.0", ins, 1, stride)?, norm("downsample.1")?))
-            },
-        })
+        let (mut layers, mut channels) = (Vec::new(), ins);
+        for (index, &(outs, kernel, stride)) in sizes.iter().enumerate() {
+            let names = ["conv", "bn"].map(|part| format!("{part}{}", index + 1));
+            let scale = if index + 1 == sizes.len() { last.clone() } else { Init::Ones };
+            layers.push(layer(names, [channels, outs], kernel, stride, scale)?);
+            channels = outs;
+        }
+        let names = ["downsample.0", "downsample.1"].map(str::to_owned);
+        let downsample = (stride != 1 || ins != channels)
+            .then(|| layer(names, [ins, channels], 1, stride, Init::Ones))
+            .transpose()?;
+        Ok(Self { layers, downsample })
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = &(Conv2d, BatchNorm2d)> {
+        self.layers.iter().chain(&self.downsample)
     }
 }
 
 impl Module for ResidualBlock {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let h = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
-        let h = self.bn2.forward(&self.conv2.forward(&h)?)?;
+        let mut h = x.clone();
+        for (index, (conv, norm)) in self.layers.iter().enumerate() {
+            let before = if index == 0 { h } else { h.relu()? };
+            h = norm.forward(&conv.forward(&before)?)?;
+        }
         let shortcut = match &self.downsample {
             Some((conv, norm)) => norm.forward(&conv.forward(x)?)?,
             None => x.clone(),
@@ -73,19 +105,11 @@ impl Module for ResidualBlock {
         h.add(&shortcut)?.relu()
     }
     fn parameters(&self) -> Vec<Param> {
-        let mut all = [self.conv1.parameters(), self.bn1.parameters()].concat();
-        all.extend([self.conv2.parameters(), self.bn2.parameters()].concat());
-        if let Some((conv, norm)) = &self.downsample {
-            all.extend([conv.parameters(), norm.parameters()].concat());
-        }
-        all
+        self.pairs().flat_map(|(conv, norm)| [conv.parameters(), norm.parameters()].concat()).collect()
     }
     fn children_mut(&mut self) -> Vec<&mut dyn Module> {
-        let mut all: Vec<&mut dyn Module> = vec![&mut self.conv1, &mut self.bn1, &mut self.conv2, &mut self.bn2];
-        if let Some((conv, norm)) = &mut self.downsample {
-            all.extend([conv as &mut dyn Module, norm]);
-        }
-        all
+        let pairs = self.layers.iter_mut().chain(&mut self.downsample);
+        pairs.flat_map(|(conv, norm)| [conv as &mut dyn Module, norm]).collect()
     }
 }
 
@@ -101,8 +125,10 @@ pub struct ResNetConfig {
     pub small_stem: bool,
     /// Channels of each stage; all but the first halve rows and columns.
     pub widths: Vec<usize>,
-    /// Blocks of each stage.
-    pub blocks: usize,
+    /// Number of blocks of each stage; a stage beyond the list has none.
+    pub blocks: Vec<usize>,
+    /// Blocks are [`ResidualBlock::bottleneck`]s, and stages four times as wide as `widths`.
+    pub bottleneck: bool,
     /// Whether each block begins as its shortcut: the weight of its last norm is 0 at
     /// first, not 1 (torchvision's `zero_init_residual`; Goyal et al. 2017).
     pub zero_init_residual: bool,
@@ -117,9 +143,16 @@ impl ResNetConfig {
             classes,
             small_stem: false,
             widths: vec![64, 128, 256, 512],
-            blocks: 2,
+            blocks: vec![2; 4],
+            bottleneck: false,
             zero_init_residual: false,
         }
+    }
+
+    /// ResNet-50: four stages of 3, 4, 6 and 3 bottlenecks, of 256 to 2048 channels.
+    #[must_use]
+    pub fn resnet50(channels: usize, classes: usize) -> Self {
+        Self { blocks: vec![3, 4, 6, 3], bottleneck: true, ..Self::resnet18(channels, classes) }
     }
 }
 
@@ -146,7 +179,7 @@ impl ResNet {
     /// [`Error::Argument`] without stages; [`Error::StateConflict`] if the names
     /// are taken by state of another type.
     pub fn new(params: &Params, config: &ResNetConfig) -> Result<Self> {
-        let (Some(&first), Some(&last)) = (config.widths.first(), config.widths.last()) else {
+        let Some(&first) = config.widths.first() else {
             let detail = "expected the channels of at least one stage".into();
             return Err(Error::Argument { op: "resnet", argument: "widths", value: "[]".into(), detail });
         };
@@ -156,16 +189,17 @@ impl ResNet {
         let bn1 = BatchNorm2d::new(params, "bn1", first)?;
         let mut blocks = Vec::new();
         let mut ins = first;
-        for (stage, &outs) in config.widths.iter().enumerate() {
-            for block in 0..config.blocks {
+        for (stage, (&width, &count)) in config.widths.iter().zip(&config.blocks).enumerate() {
+            for block in 0..count {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
                 let name = format!("layer{}.{block}", stage + 1);
                 let last = if config.zero_init_residual { Init::Zeros } else { Init::Ones };
-                blocks.push(ResidualBlock::scaled(params, &name, [ins, outs], stride, last)?);
-                ins = outs;
+                let make = if config.bottleneck { ResidualBlock::narrowed } else { ResidualBlock::basic };
+                blocks.push(make(params, &name, [ins, width], stride, last)?);
+                ins = if config.bottleneck { 4 * width } else { width };
             }
         }
-        let fc = Linear::new(params, "fc", if config.blocks == 0 { first } else { last }, config.classes, true)?;
+        let fc = Linear::new(params, "fc", ins, config.classes, true)?;
         Ok(Self { conv1, bn1, pools: !config.small_stem, blocks, fc })
     }
 }

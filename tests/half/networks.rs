@@ -34,7 +34,7 @@ fn losses(dtype: DType, name: &str) -> Vec<f32> {
                 logits.reshape([18, 33])?.cross_entropy(&g.constant(&ids, [18])?)
             }
             "resnet" => {
-                let config = ResNetConfig { widths: vec![8, 16], blocks: 1, ..ResNetConfig::resnet18(1, 4) };
+                let config = ResNetConfig { widths: vec![8, 16], blocks: vec![1; 2], ..ResNetConfig::resnet18(1, 4) };
                 let config = ResNetConfig { small_stem: true, ..config };
                 ResNet::new(&params, &config)?.forward(&images()?)?.cross_entropy(&g.constant(&[0, 1, 2, 3], [4])?)
             }
