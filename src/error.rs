@@ -183,6 +183,24 @@ pub enum Error {
         /// The rule and the values concerned.
         detail: String,
     },
+    /// A replayed pass made other bits than at first: its kernel depends on more
+    /// than its operands, or the plan gave it other ones.
+    #[error(
+        "dispatch {dispatch}: {pass} made other bits when it was replayed: {words} words of {value} differ, \
+         the first at {first_word}"
+    )]
+    ReplayDiffers {
+        /// Index of the replay in the plan's dispatches.
+        dispatch: usize,
+        /// The pass.
+        pass: String,
+        /// The value that differs.
+        value: String,
+        /// How many of its 32-bit words do.
+        words: u64,
+        /// Index of the first of them.
+        first_word: u64,
+    },
     /// No usable adapter was found.
     #[error("no WebGPU adapter was found: looked for {looked_for}; {advice}")]
     NoAdapter {

@@ -3,7 +3,7 @@
 use crate::checkpoint::Policy;
 use crate::error::Result;
 use crate::fuse::program::Program;
-use crate::gpu::{Executable, Gpu, InputData, Output};
+use crate::gpu::{Executable, Gpu, InputData, Output, Verified};
 use crate::graph::{Recorder, Tensor, TensorTree};
 use crate::params::Params;
 use crate::plan::{ParetoPoint, Plan, plan};
@@ -116,6 +116,18 @@ impl<O: TensorTree> Step<O> {
     #[cfg(not(target_arch = "wasm32"))]
     pub fn run_blocking(&self, inputs: &[(&str, InputData<'_>)]) -> Result<O::With<Output>> {
         pollster::block_on(self.run(inputs))
+    }
+
+    /// [`Step::run`] that also compares whatever a replay makes with what its pass
+    /// made at first: see [`Executable::verify`].
+    ///
+    /// # Errors
+    /// As [`Executable::verify`].
+    pub async fn verify(&self, inputs: &[(&str, InputData<'_>)]) -> Result<(O::With<Output>, Verified)> {
+        let (run, verified) = self.executable.verify(inputs).await?;
+        let label = || crate::Error::Read { what: "outputs".into(), detail: "a run handed back too few".into() };
+        let outputs = self.outputs.with(&mut run.outputs.into_iter()).ok_or_else(label)?;
+        Ok((outputs, verified))
     }
 
     /// The plan that it runs.

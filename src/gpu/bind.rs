@@ -16,6 +16,8 @@ pub(super) struct Op {
     pub(super) group: wgpu::BindGroup,
     pub(super) grid: [u32; 3],
     pub(super) cost_ns: f64,
+    /// The plan's dispatch that it is; none for poison and comparisons.
+    pub(super) dispatch: Option<u32>,
 }
 
 /// Encodes dispatches into one compute pass.
@@ -226,7 +228,7 @@ impl Inner {
                 ops.extend(self.fill_ops(fill, spaces.buffer(Space::Arena(block as u32))?, 0, bytes));
             }
         }
-        for dispatch in &plan.dispatches {
+        for (index, dispatch) in plan.dispatches.iter().enumerate() {
             let pass = &program.passes[dispatch.pass.index()];
             let kernel = &kernels[pass.kernel.index()];
             let mut entries = Vec::with_capacity(1 + pass.operands.len());
@@ -251,7 +253,8 @@ impl Inner {
             });
             let rates = self.profile.rates;
             let work = (pass.cost.flops / rates.flops_per_ns).max(pass.cost.bytes / rates.bytes_per_ns);
-            ops.push(Op { kernel: kernel.clone(), group, grid: pass.grid, cost_ns: work + rates.dispatch_ns });
+            let cost_ns = work + rates.dispatch_ns;
+            ops.push(Op { kernel: kernel.clone(), group, grid: pass.grid, cost_ns, dispatch: Some(index as u32) });
         }
         Ok(ops)
     }

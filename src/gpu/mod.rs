@@ -25,6 +25,7 @@ mod pipeline;
 mod poison;
 mod run;
 mod transfer;
+mod verify;
 mod wait;
 
 pub use adapter::Power;
@@ -38,3 +39,6 @@ pub use output::{Output, RunOutputs};
 #[doc(hidden)]
 pub use poison::fill_kernel;
 pub use run::Executable;
+pub use verify::Verified;
+#[doc(hidden)]
+pub use verify::compare_kernel;

@@ -51,7 +51,7 @@ impl Inner {
                 }],
             });
             let grid = self.profile.split_grid((now / 4).div_ceil(GROUP));
-            ops.push(Op { kernel: fill.clone(), group, grid, cost_ns: now as f64 });
+            ops.push(Op { kernel: fill.clone(), group, grid, cost_ns: now as f64, dispatch: None });
             done += now;
         }
         ops

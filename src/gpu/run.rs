@@ -6,13 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::arena::Lease;
-use super::bind::{Op, Spaces, encode, verify};
+use super::bind::{self, Op, Spaces, encode};
 use super::device::{Gpu, Inner};
 use super::input::InputData;
 use super::memory::{BufferCategory, DeviceBuffer};
 use super::output::{Output, Ring, RunOutputs};
 use super::pipeline::Compiled;
 use super::transfer::Staging;
+use super::verify::{Verified, Watch};
 use super::wait::{Signal, Turn};
 use crate::error::{Error, Result};
 use crate::fuse::program::Program;
@@ -99,7 +100,7 @@ impl Executable {
         let inner = &gpu.inner;
         inner.faults.check()?;
         params.check_device(gpu)?;
-        verify(&program, &plan, &inner.profile)?;
+        bind::verify(&program, &plan, &inner.profile)?;
         let kernels = inner.compile(&program.kernels).await?;
         let _turn = inner.turn.acquire().await;
         let own = OwnBuffers::new(inner, &program, &plan).await?;
@@ -191,7 +192,40 @@ impl Executable {
         let _turn = inner.turn.acquire().await;
         self.prepare().await?;
         inner.room().await?;
-        self.submit(&inputs)
+        self.submit(&inputs, None)
+    }
+
+    /// [`Self::run`] that also compares whatever a replay makes with what its pass
+    /// made at first, bit for bit, on the device. For debugging: it holds a copy of
+    /// every value that is replayed, splits the compute pass and waits for the run. It
+    /// is a run like any other: states are written.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; [`Error::OutOfMemory`] if the copies do not fit;
+    /// [`Error::ReplayDiffers`] naming the first pass that made other bits.
+    pub async fn verify(&self, inputs: &[(&str, InputData<'_>)]) -> Result<(RunOutputs, Verified)> {
+        let inner = &self.gpu.inner;
+        inner.faults.check()?;
+        let inputs = self.sort_inputs(inputs)?;
+        let (outputs, watch) = {
+            let _turn = inner.turn.acquire().await;
+            self.prepare().await?;
+            let spaces = self.spaces(&lock(&self.bound).slots);
+            let watch = Watch::new(inner, &self.program, &self.plan, &spaces).await?;
+            inner.room().await?;
+            (self.submit(&inputs, Some(&watch))?, watch)
+        };
+        let verified = watch.verdict(inner).await?;
+        Ok((outputs, verified))
+    }
+
+    /// [`Self::verify`], blocking.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn verify_blocking(&self, inputs: &[(&str, InputData<'_>)]) -> Result<(RunOutputs, Verified)> {
+        pollster::block_on(self.verify(inputs))
     }
 
     /// [`Self::run`], blocking until it is submitted.
@@ -282,7 +316,7 @@ impl Executable {
 
     /// Uploads, encodes and submits one run. There is no await in here: a run
     /// is handed over as a whole or not at all.
-    fn submit(&self, inputs: &[&InputData<'_>]) -> Result<RunOutputs> {
+    fn submit(&self, inputs: &[&InputData<'_>], watch: Option<&Watch>) -> Result<RunOutputs> {
         let inner = &self.gpu.inner;
         let bound = lock(&self.bound);
         self.upload(inputs);
@@ -291,8 +325,10 @@ impl Executable {
         let mut index = None;
         for (at, range) in bound.submits.iter().enumerate() {
             let mut encoder = inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            if !range.is_empty() {
-                encode(&mut encoder, &bound.ops[range.clone()]);
+            match (watch, range.is_empty()) {
+                (_, true) => {}
+                (None, false) => encode(&mut encoder, &bound.ops[range.clone()]),
+                (Some(watch), false) => watch.encode(&mut encoder, &bound.ops[range.clone()], &bound.spaces)?,
             }
             if at + 1 == bound.submits.len() {
                 self.copy_outputs(&mut encoder, &bound.spaces, run)?;

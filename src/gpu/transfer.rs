@@ -126,7 +126,7 @@ impl Inner {
 
     /// Reads ranges through a read-back buffer made for it, as many ranges per
     /// mapping as fit: a mapping may take 100 ms in a browser.
-    async fn read_ranges(&self, what: &str, ranges: &[ReadRange]) -> Result<Vec<Vec<u8>>> {
+    pub(super) async fn read_ranges(&self, what: &str, ranges: &[ReadRange]) -> Result<Vec<Vec<u8>>> {
         let total: u64 = ranges.iter().map(|r| r.bytes).sum();
         if total == 0 {
             return Ok(vec![Vec::new(); ranges.len()]);

@@ -42,6 +42,7 @@ pub(crate) fn all() -> Vec<Check> {
         check("errors: validation", |_| errors::validation()),
         check("errors: device lost", |_| errors::device_loss()),
         check("no_blocking", |_| running::no_blocking()),
+        check("verified run", |_| running::verified()),
         check("reference ops", |_| ops::every_case()),
     ];
     let mlp = |index: usize| check(MLPS[index].name, move |_| training::mlp(index));

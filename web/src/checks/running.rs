@@ -36,6 +36,20 @@ async fn tiny(gpu: &Gpu) -> remat::Result<(Params, Step<Tensor>)> {
     Ok((params, step))
 }
 
+/// What replays make is compared on the device with what was made first.
+pub(super) async fn verified() -> Outcome {
+    let gpu = Gpu::for_tests().await.map_err(text)?;
+    let (_params, step) = tiny(&gpu).await.map_err(text)?;
+    let x = batch();
+    let run = step.verify(inputs! { "x" => &x, "lr" => 1e-3_f32, "step" => 0_u32 });
+    let (loss, verified) = run.await.map_err(text)?;
+    let loss = loss.item::<f32>().await.map_err(text)?;
+    if verified.values == 0 || !loss.is_finite() {
+        return Err(format!("{verified:?}, loss {loss}"));
+    }
+    Ok(json!({ "replayed_passes": verified.replayed_passes, "values": verified.values, "bytes": verified.bytes }))
+}
+
 fn batch() -> Vec<f32> {
     (0..SHAPE[0] * SHAPE[1]).map(|i| (i as f32 * 0.37).fract() - 0.5).collect()
 }
