@@ -41,8 +41,8 @@ pub(super) async fn verified() -> Outcome {
     let gpu = Gpu::for_tests().await.map_err(text)?;
     let (_params, step) = tiny(&gpu).await.map_err(text)?;
     let x = batch();
-    let run = step.verify(inputs! { "x" => &x, "lr" => 1e-3_f32, "step" => 0_u32 });
-    let (loss, verified) = run.await.map_err(text)?;
+    let inputs = inputs! { "x" => &x, "lr" => 1e-3_f32, "step" => 0_u32 };
+    let (loss, verified) = step.verify(inputs).await.map_err(text)?;
     let loss = loss.item::<f32>().await.map_err(text)?;
     if verified.values == 0 || !loss.is_finite() {
         return Err(format!("{verified:?}, loss {loss}"));
