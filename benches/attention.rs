@@ -50,7 +50,7 @@ impl Case {
             .collect::<remat::Result<_>>()?;
         let options = AttentionOptions { causal: self.causal, ..AttentionOptions::default() };
         let y = if fused {
-            views[0].attention_with(&views[1], &views[2], options)?
+            views[0].attention_fused(&views[1], &views[2], options)?
         } else {
             views[0].attention_composed(&views[1], &views[2], options)?
         };

@@ -103,7 +103,7 @@ impl Case {
             };
             let q = q.mul_scalar(2.0_f32)?;
             let y = if fused {
-                q.attention_with(&x[1], &x[2], options)?
+                q.attention_fused(&x[1], &x[2], options)?
             } else {
                 q.attention_composed(&x[1], &x[2], options)?
             };
@@ -253,9 +253,9 @@ fn causal_counts_from_the_first_key() {
         let (q, v) = (g.input::<f32>("q", [1, 3, 4])?, g.input::<f32>("v", [1, 5, 4])?);
         let k = g.zeros([1, 5, 4])?;
         let from = |causal_offset| AttentionOptions { causal: true, causal_offset, ..AttentionOptions::default() };
-        let mut all = vec![q.attention(&k, &v, true)?];
+        let mut all = vec![q.attention_fused(&k, &v, from(0))?];
         for offset in [0, 2, 9] {
-            all.push(q.attention_with(&k, &v, from(offset))?);
+            all.push(q.attention_fused(&k, &v, from(offset))?);
             all.push(q.attention_composed(&k, &v, from(offset))?);
         }
         Ok(all)
@@ -281,7 +281,7 @@ fn an_operand_may_be_the_mask_too() {
             let x = g.input::<f32>("x", [2, 8, 8])?;
             let mask = x.narrow(0, 0, 1)?;
             let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::default() };
-            let y = if fused { x.attention_with(&x, &x, options)? } else { x.attention_composed(&x, &x, options)? };
+            let y = if fused { x.attention_fused(&x, &x, options)? } else { x.attention_composed(&x, &x, options)? };
             Ok([vec![y.clone()], g.gradients(&y.sqr()?.sum_all()?, &[&x])?].concat())
         });
         engine::run_all(&gpu, &Params::new(&gpu, 0), &step, &[("x", (&data).into())])
@@ -299,11 +299,25 @@ fn peak(time: usize, fused: bool) -> u64 {
         let [q, k, v] = ["q", "k", "v"].map(|n| g.input::<f32>(n, [1, 8, time, 64]));
         let (q, k, v) = (q?, k?, v?);
         let options = AttentionOptions { causal: true, ..AttentionOptions::default() };
-        let y = if fused { q.attention_with(&k, &v, options)? } else { q.attention_composed(&k, &v, options)? };
+        let y = if fused { q.attention_fused(&k, &v, options)? } else { q.attention_composed(&k, &v, options)? };
         g.gradients(&y.sqr()?.sum_all()?, &[&q, &k, &v])
     })
     .unwrap();
     step.plan(&Policy::None).unwrap().activation_peak_bytes
+}
+
+#[test]
+fn few_keys_are_composed_and_more_fused() {
+    let kinds = |keys: usize| {
+        let step = RecordedStep::new(&DeviceProfile::default(), |g| {
+            let q = g.input::<f32>("q", [1, 2, 300, 16])?;
+            let k = g.input::<f32>("k", [1, 2, keys, 16])?;
+            q.attention(&k, &k, false)
+        })
+        .unwrap();
+        step.program().passes.iter().any(|pass| pass.kind == "attention")
+    };
+    assert_eq!([1, 128, 129, 512].map(kinds), [false, false, true, true]);
 }
 
 #[test]
@@ -327,13 +341,13 @@ fn what_does_not_fit_is_a_typed_error_and_other_widths_are_composed() {
     let zeros = |dims: [usize; 4]| g.zeros(dims).unwrap();
     let (q, k) = (zeros([2, 4, 3, 8]), zeros([2, 2, 5, 8]));
     let ids = g.full_i32([3, 5], 1).unwrap();
-    let error = q.attention_with(&k, &k, with(&ids)).unwrap_err();
+    let error = q.attention_fused(&k, &k, with(&ids)).unwrap_err();
     assert!(matches!(error, Error::DType { op: "attention", operand: 3, found: DType::I32, .. }), "{error}");
     for dims in [[2, 4, 5, 3], [1, 2, 3, 5]] {
         let mask = zeros(dims);
         for fused in [true, false] {
             let wrong =
-                if fused { q.attention_with(&k, &k, with(&mask)) } else { q.attention_composed(&k, &k, with(&mask)) };
+                if fused { q.attention_fused(&k, &k, with(&mask)) } else { q.attention_composed(&k, &k, with(&mask)) };
             let error = wrong.unwrap_err();
             assert!(matches!(error, Error::Shape { op: "attention", .. }), "{error}");
             assert!(error.to_string().contains(&format!("{dims:?}")), "{error}");
@@ -347,7 +361,7 @@ fn what_does_not_fit_is_a_typed_error_and_other_widths_are_composed() {
     for (width, fused) in [(6, false), (128, true), (132, false)] {
         let step = RecordedStep::new(&profile, |g| {
             let x = g.input::<f32>("x", [1, 1, 6, width])?;
-            x.attention(&x, &x, true)
+            x.attention_fused(&x, &x, AttentionOptions { causal: true, ..AttentionOptions::default() })
         });
         let has = step.unwrap().program().passes.iter().any(|p| p.kind == "attention");
         assert_eq!(has, fused, "heads {width} wide");

@@ -186,7 +186,7 @@ const SEVERAL: Table = &[
             (x[0].reshape([1, 2, 3, 2])?.pad(&[(0, 0), (0, 0), (0, 0), (0, 2)], 0.5)?, x[1].reshape([1, 1, 3, 4])?);
         let mask = x[0].matmul_t(&x[1])?;
         let options = AttentionOptions { causal: true, mask: Some(&mask), scale: Some(0.8), ..Default::default() };
-        q.attention_with(&k, &k, options)?.mul(&x[2])
+        q.attention_fused(&k, &k, options)?.mul(&x[2])
     }),
     ("embedding", |g, x| x[0].embedding(&g.constant(&[2_i32, 0, 2], [3])?)?.mul(&x[1])),
     ("cross_entropy", |g, x| x[0].cross_entropy(&g.constant(&[2_i32, 0, 3], [3])?)),

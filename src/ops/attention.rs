@@ -11,6 +11,10 @@ use crate::dtype::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 
+/// Up to so many keys attention is composed. A matter of shapes, so that a recording
+/// is the same on every machine.
+const FEW_KEYS: usize = 128;
+
 /// What [`Tensor::attention_with`] may be told.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AttentionOptions<'a> {
@@ -50,13 +54,29 @@ impl Tensor {
     /// query heads share keys and values (grouped queries; Ainslie et al. 2023); no
     /// copies of them are made. A query that sees no key gets zeros.
     ///
-    /// One fused op, forward and backward, in memory linear in `T` and `S`, where `D`
-    /// and `E` are multiples of 4 up to 128 and leading axes are equal; otherwise
-    /// [`Tensor::attention_composed`], as are second derivatives and a mask's gradient.
+    /// Memory is linear in `T` and `S`: [`Tensor::attention_fused`] beyond 128 keys,
+    /// [`Tensor::attention_composed`] up to there, where a row of scores is short and
+    /// a software adapter takes longer to compile the kernels than they save.
     ///
     /// # Errors
     /// [`Error::Shape`] or [`Error::DType`] if the operands do not fit.
     pub fn attention_with(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
+        check(self, keys, values, options.mask)?;
+        if keys.dims()[keys.rank() - 2] <= FEW_KEYS {
+            self.attention_composed(keys, values, options)
+        } else {
+            self.attention_fused(keys, values, options)
+        }
+    }
+
+    /// [`Tensor::attention_with`] as one fused op, forward and backward, which keeps
+    /// two numbers of each row for backward, where `D` and `E` are multiples of 4 up
+    /// to 128 and leading axes are equal; otherwise [`Tensor::attention_composed`],
+    /// as are second derivatives and a mask's gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::attention_with`].
+    pub fn attention_fused(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
         check(self, keys, values, options.mask)?;
         if !is_fused(self, keys, values) {
             return self.attention_composed(keys, values, options);

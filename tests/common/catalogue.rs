@@ -332,7 +332,7 @@ fn attentions(g: &Recorder) -> Result<Vec<Tensor>> {
     let truths = added.gt_scalar(0.0_f32)?;
     let mut values = vec![q.attention(&k, &v, true)?, q.narrow(2, 0, 3)?.attention(&k, &v, false)?];
     for mask in [&added, &truths] {
-        values.push(q.attention_with(&k, &v, AttentionOptions { mask: Some(mask), ..Default::default() })?);
+        values.push(q.attention_fused(&k, &v, AttentionOptions { mask: Some(mask), ..Default::default() })?);
     }
     with_gradients(g, values, &[&q, &k, &v, &added])
 }

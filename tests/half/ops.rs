@@ -134,16 +134,19 @@ fn rows() {
 
 #[test]
 fn other_kernels() {
-    agree("attention", &[&[2, 2, 6, 8], &[2, 2, 6, 8], &[2, 2, 6, 8]], 5e-3, |_, x| x[0].attention(&x[1], &x[2], true));
+    agree("attention", &[&[2, 2, 6, 8], &[2, 2, 6, 8], &[2, 2, 6, 8]], 5e-3, |_, x| {
+        let options = remat::ops::AttentionOptions { causal: true, ..Default::default() };
+        x[0].attention_fused(&x[1], &x[2], options)
+    });
     agree("grouped attention", &[&[2, 4, 6, 8], &[2, 2, 6, 8], &[2, 2, 6, 8]], 5e-3, |g, x| {
         let mask = g.constant(&noise(36, 9), [6, 6])?;
         let options = remat::ops::AttentionOptions { mask: Some(&mask), ..Default::default() };
-        x[0].attention_with(&x[1], &x[2], options)
+        x[0].attention_fused(&x[1], &x[2], options)
     });
     agree("attention of odd heads", &[&[2, 2, 5, 6], &[2, 2, 7, 6], &[2, 2, 7, 6]], 5e-3, |g, x| {
         let mask = g.constant(&noise(35, 9), [5, 7])?;
         let options = remat::ops::AttentionOptions { mask: Some(&mask), ..Default::default() };
-        x[0].attention_with(&x[1], &x[2], options)
+        x[0].attention_fused(&x[1], &x[2], options)
     });
     agree("rope", &[&[2, 6, 8]], 3e-3, |_, x| x[0].rope(100.0, 0));
     agree("sort", &[&[3, 9]], 2e-3, |_, x| Ok(x[0].sort(1, false)?.0));
@@ -183,9 +186,10 @@ fn common_kernels_read_and_store_halves_directly() {
             let x = g.input::<f16>("x", [24, 16])?;
             let ids = g.input::<i32>("ids", [24])?;
             let y = x.matmul_t(&x)?.relu()?;
-            let q = g.input::<f16>("q", [1, 2, 6, 8])?;
+            let q = g.input::<f16>("q", [1, 2, 8, 8])?;
             Ok(vec![
                 q.attention(&q, &q, true)?,
+                q.attention_fused(&q, &q, remat::ops::AttentionOptions::default())?,
                 y.softmax(-1)?,
                 x.layer_norm(None, None, 1e-5)?,
                 x.cross_entropy(&ids)?,

@@ -2,7 +2,7 @@
 
 use remat::error::Result;
 use remat::graph::{Recorder, Tensor};
-use remat::ops::{Conv2dOptions, CrossEntropyOptions, Reduction};
+use remat::ops::{AttentionOptions, Conv2dOptions, CrossEntropyOptions, Reduction};
 use serde_json::Value;
 
 /// Records a case's op: recorder, inputs and attributes in, outputs out.
@@ -134,7 +134,10 @@ pub(crate) const TABLE: &[(&str, Record)] = &[
         one(sum.mul_scalar(1.0 / x[0].dims()[0] as f32))
     }),
     ("rope", |_, x, a| one(x[0].rope(number(a, "base"), 0))),
-    ("attention", |_, x, a| one(x[0].attention(&x[1], &x[2], flag(a, "causal")))),
+    ("attention", |_, x, a| {
+        let options = AttentionOptions { causal: flag(a, "causal"), ..AttentionOptions::default() };
+        one(x[0].attention_fused(&x[1], &x[2], options))
+    }),
 ];
 
 fn cross_entropy(g: &Recorder, x: &[Tensor], a: &Value) -> Result<Vec<Tensor>> {
