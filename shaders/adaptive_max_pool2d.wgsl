@@ -8,10 +8,6 @@
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read_write> places: array<u32>;
 
-fn is_nan(value: f32) -> bool {
-    return (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let index = (id.z * groups.y + id.y) * (groups.x * 64u) + id.x;

@@ -15,9 +15,6 @@
 // make the same scores in the same order. No workgroup memory, no barrier.
 // Grid: B * H * tiles * column_tiles invocations, linear over x, y, z.
 
-@group(0) @binding(1) var<storage, read_write> q_data: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> k_data: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> v_data: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> o: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> lse: array<vec2<f32>>;
 
@@ -25,20 +22,9 @@
 override ROW_BLOCKS: u32 = 2u;
 // Blocks of four columns that one invocation makes: 1 to 16.
 override BLOCKS: u32 = 8u;
-// A multiple of 8: the lanes of a CPU adapter lie along x.
-override WORKGROUP_SIZE: u32 = 16u;
 // The lowest finite number, exactly: a decimal a little lower is none for Tint.
 const LOWEST: f32 = -0x1.fffffep+127;
 
-fn q_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(q_data[at.x], q_data[at.y], q_data[at.z], q_data[at.w]);
-}
-fn k_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(k_data[at.x], k_data[at.y], k_data[at.z], k_data[at.w]);
-}
-fn v_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(v_data[at.x], v_data[at.y], v_data[at.z], v_data[at.w]);
-}
 
 // The largest score of each query of two blocks.
 fn largest(a: mat4x4<f32>, b: mat4x4<f32>) -> vec4<f32> {
@@ -92,8 +78,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = (workgroup.x + workgroups.x * (workgroup.y + workgroups.y * workgroup.z))
-        * WORKGROUP_SIZE + lane;
+    let index = index_of(workgroup, workgroups, lane);
     if (index >= u.count) {
         return;
     }

@@ -13,30 +13,11 @@
 // gradient, and walks the group's heads and their queries in order by eights.
 // Grid: B * HK * tiles * column_tiles invocations, linear over x, y, z.
 
-@group(0) @binding(1) var<storage, read_write> q_data: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> k_data: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> v_data: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> g_data: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read_write> row_data: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> dkv: array<vec4<f32>>;
 
 // Blocks of four columns that one invocation makes of either gradient: 1 to 16.
 override BLOCKS: u32 = 8u;
-// A multiple of 8: the lanes of a CPU adapter lie along x.
-override WORKGROUP_SIZE: u32 = 16u;
 
-fn q_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(q_data[at.x], q_data[at.y], q_data[at.z], q_data[at.w]);
-}
-fn k_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(k_data[at.x], k_data[at.y], k_data[at.z], k_data[at.w]);
-}
-fn v_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(v_data[at.x], v_data[at.y], v_data[at.z], v_data[at.w]);
-}
-fn g_block(at: vec4<u32>) -> mat4x4<f32> {
-    return mat4x4<f32>(g_data[at.x], g_data[at.y], g_data[at.z], g_data[at.w]);
-}
 
 // Weights of four keys for one query, none if it is past the end.
 fn weights(s: vec4<f32>, query: u32, row: vec4<f32>) -> vec4<f32> {
@@ -56,8 +37,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = (workgroup.x + workgroups.x * (workgroup.y + workgroups.y * workgroup.z))
-        * WORKGROUP_SIZE + lane;
+    let index = index_of(workgroup, workgroups, lane);
     if (index >= u.count) {
         return;
     }

@@ -2,19 +2,9 @@
 // in the image, row * W + column: the first of equals, and the last NaN if there is one.
 // x [N, H, W]; y [N, HO, WO]; places [N, HO, WO] as u32. No window is wholly outside.
 // One invocation per element of y. Grid: ceil(count / 64) workgroups, over x, y, z.
-struct Pool {
-    count: u32, height: u32, width: u32, out_height: u32,
-    out_width: u32, kernel_y: u32, kernel_x: u32, stride_y: u32,
-    stride_x: u32, padding_y: u32, padding_x: u32, lowest: u32,
-}
-@group(0) @binding(0) var<uniform> u: Pool;
 @group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<storage, read_write> places: array<u32>;
-
-fn is_nan(value: f32) -> bool {
-    return (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
-}
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

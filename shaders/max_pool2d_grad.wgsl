@@ -1,12 +1,6 @@
 // dx[n, a, b] = sum of g[n, i, j] over the windows whose largest element is at (a, b),
 // in rising i, j. g, places [N, HO, WO]; dx [N, H, W].
 // One invocation per element of dx. Grid: ceil(count / 64) workgroups, over x, y, z.
-struct Pool {
-    count: u32, height: u32, width: u32, out_height: u32,
-    out_width: u32, kernel_y: u32, kernel_x: u32, stride_y: u32,
-    stride_x: u32, padding_y: u32, padding_x: u32, lowest: u32,
-}
-@group(0) @binding(0) var<uniform> u: Pool;
 @group(0) @binding(1) var<storage, read_write> g: array<f32>;
 @group(0) @binding(2) var<storage, read_write> places: array<u32>;
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;

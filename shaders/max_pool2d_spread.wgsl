@@ -2,12 +2,6 @@
 // dx[n, a, b] = g of its window if the window's saved place is a * W + b, else 0.
 // g, places [N, HO, WO]; dx [N, H, W], H = HO kernel_y, W = WO kernel_x.
 // One invocation per window. Grid: ceil(count / 64) workgroups, spread over x, y, z.
-struct Pool {
-    count: u32, height: u32, width: u32, out_height: u32,
-    out_width: u32, kernel_y: u32, kernel_x: u32, stride_y: u32,
-    stride_x: u32, padding_y: u32, padding_x: u32, lowest: u32,
-}
-@group(0) @binding(0) var<uniform> u: Pool;
 @group(0) @binding(1) var<storage, read_write> g: array<f32>;
 @group(0) @binding(2) var<storage, read_write> places: array<u32>;
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;

@@ -3,7 +3,7 @@
 use crate::checkpoint::Policy;
 use crate::error::Result;
 use crate::fuse::program::Program;
-use crate::gpu::{Executable, Gpu, InputData, Output, Verified};
+use crate::gpu::{Executable, Gpu, InputData, Output, RunOutputs, Verified};
 use crate::graph::{Recorder, Tensor, TensorTree};
 use crate::params::Params;
 use crate::plan::{ParetoPoint, Plan, plan};
@@ -104,9 +104,7 @@ impl<O: TensorTree> Step<O> {
     /// [`crate::Error::UnknownInput`], [`crate::Error::MissingInput`],
     /// [`crate::Error::Data`]; [`crate::Error::DeviceLost`]. The engine stays usable.
     pub async fn run(&self, inputs: &[(&str, InputData<'_>)]) -> Result<O::With<Output>> {
-        let run = self.executable.run(inputs).await?;
-        let label = || crate::Error::Read { what: "outputs".into(), detail: "a run handed back too few".into() };
-        self.outputs.with(&mut run.outputs.into_iter()).ok_or_else(label)
+        self.in_shape(self.executable.run(inputs).await?)
     }
 
     /// [`Step::run`], blocking until it is submitted. Natively only.
@@ -125,9 +123,13 @@ impl<O: TensorTree> Step<O> {
     /// As [`Executable::verify`].
     pub async fn verify(&self, inputs: &[(&str, InputData<'_>)]) -> Result<(O::With<Output>, Verified)> {
         let (run, verified) = self.executable.verify(inputs).await?;
+        Ok((self.in_shape(run)?, verified))
+    }
+
+    /// A run's outputs in the shape of what the recording's closure returned.
+    fn in_shape(&self, run: RunOutputs) -> Result<O::With<Output>> {
         let label = || crate::Error::Read { what: "outputs".into(), detail: "a run handed back too few".into() };
-        let outputs = self.outputs.with(&mut run.outputs.into_iter()).ok_or_else(label)?;
-        Ok((outputs, verified))
+        self.outputs.with(&mut run.outputs.into_iter()).ok_or_else(label)
     }
 
     /// The plan that it runs.

@@ -1,4 +1,4 @@
-//! What encoding costs, printed; run with `--ignored --nocapture`.
+//! What encoding costs, printed by `cargo xtask bench figures`.
 #![allow(clippy::allow_attributes, clippy::unwrap_used, reason = "tests")]
 
 mod gpu_common;
@@ -12,7 +12,7 @@ use remat::gpu::{Executable, Gpu};
 use remat::params::Params;
 
 #[test]
-#[ignore = "prints a measurement"]
+#[ignore = "prints figures: cargo xtask bench figures"]
 fn encoding_cost_per_dispatch() {
     for (poison, operands) in [(false, 2), (false, 3), (true, 2)] {
         let gpu = Gpu::builder().poison(poison).submit_ms(1e9).build_blocking().unwrap();

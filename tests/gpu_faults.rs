@@ -119,7 +119,7 @@ fn without_an_adapter_the_error_says_what_to_do() {
 }
 
 #[test]
-#[ignore = "run in a process of its own"]
+#[ignore = "run in a process of its own, by the test above"]
 fn child_without_an_adapter() {
     let error = Gpu::new_blocking().unwrap_err();
     println!("{error}");
@@ -148,7 +148,7 @@ fn real_exhaustion_is_a_typed_error() {
 }
 
 #[test]
-#[ignore = "run in a process of its own"]
+#[ignore = "run in a process of its own, by the test above"]
 fn child_out_of_memory() {
     let gpu = Gpu::test_builder().build_blocking().unwrap();
     let params = Params::new(&gpu, 1);

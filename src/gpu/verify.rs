@@ -1,7 +1,7 @@
 //! Verified runs: what a pass makes at first is copied aside, and whatever a replay
 //! makes of it later is compared with the copy, bit for bit, on the device.
 
-use super::bind::{Op, Spaces, encode};
+use super::bind::{Op, Spaces, encode, entry};
 use super::device::Inner;
 use super::memory::{BufferCategory, DeviceBuffer};
 use super::pipeline::Compiled;
@@ -83,7 +83,7 @@ impl Watch {
     /// [`Error::OutOfMemory`] if the copies do not fit beside the step.
     pub(super) async fn new(inner: &Inner, program: &Program, plan: &Plan, spaces: &Spaces) -> Result<Self> {
         let kernel = inner.compile(&[compare_kernel()]).await?.remove(0);
-        let mut layout = Layout::new(inner.profile.max_buffer_bytes);
+        let mut room = Blocks::new(inner.profile.max_buffer_bytes);
         let mut replayed = vec![false; program.passes.len()];
         for dispatch in plan.dispatches.iter().filter(|d| d.replay) {
             replayed[dispatch.pass.index()] = true;
@@ -92,12 +92,12 @@ impl Watch {
         let mut kept: Vec<Vec<Option<Aside>>> = vec![Vec::new(); program.passes.len()];
         for dispatch in plan.dispatches.iter().filter(|d| !d.replay && replayed[d.pass.index()]) {
             let place = |made: &Option<crate::plan::InstanceId>| {
-                made.map(|id| layout.place(plan.instances[id.0 as usize].location.bytes))
+                made.map(|id| room.place(plan.instances[id.0 as usize].location.bytes))
             };
             kept[dispatch.pass.index()] = dispatch.made.iter().map(place).collect();
         }
         let mut copies = Vec::new();
-        for (block, &bytes) in layout.blocks.iter().enumerate() {
+        for (block, &bytes) in room.bytes.iter().enumerate() {
             copies.push(inner.allocate(&format!("first results {block}"), bytes, BufferCategory::Arena).await?);
         }
         let values: usize = plan.dispatches.iter().filter(|d| d.replay).map(|d| d.made.iter().flatten().count()).sum();
@@ -144,14 +144,6 @@ impl Watch {
         let differences = self.differences.as_ref().ok_or_else(lacking)?;
         let at = self.compared.len() as u64 * ALIGN;
         inner.stage(differences.raw(), at, bytemuck::cast_slice(&NO_DIFFERENCE));
-        let entry = |binding, buffer, offset, bytes| wgpu::BindGroupEntry {
-            binding,
-            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer,
-                offset,
-                size: wgpu::BufferSize::new(bytes),
-            }),
-        };
         let group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some("compare"),
             layout: &kernel.layout,
@@ -220,25 +212,25 @@ impl Watch {
 
 /// Blocks of copies, each within the largest buffer.
 #[derive(Debug)]
-struct Layout {
+struct Blocks {
     most: u64,
-    blocks: Vec<u64>,
+    bytes: Vec<u64>,
 }
 
-impl Layout {
+impl Blocks {
     const fn new(most: u64) -> Self {
-        Self { most, blocks: Vec::new() }
+        Self { most, bytes: Vec::new() }
     }
 
     fn place(&mut self, bytes: u64) -> Aside {
         let rounded = bytes.next_multiple_of(ALIGN);
-        let fits = self.blocks.last().is_some_and(|&used| used.saturating_add(rounded) <= self.most);
+        let fits = self.bytes.last().is_some_and(|&used| used.saturating_add(rounded) <= self.most);
         if !fits {
-            self.blocks.push(0);
+            self.bytes.push(0);
         }
-        let block = self.blocks.len() - 1;
-        let offset = self.blocks[block];
-        self.blocks[block] += rounded;
+        let block = self.bytes.len() - 1;
+        let offset = self.bytes[block];
+        self.bytes[block] += rounded;
         Aside { block, offset }
     }
 }

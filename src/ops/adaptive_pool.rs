@@ -16,6 +16,7 @@ use crate::graph::Tensor;
 use crate::shared::Shared;
 
 const FORWARD: &str = concat!(
+    include_str!("../../shaders/shared/math_extrema.wgsl"),
     include_str!("../../shaders/shared/adaptive_pool2d.wgsl"),
     include_str!("../../shaders/adaptive_max_pool2d.wgsl")
 );
@@ -57,7 +58,7 @@ impl Op for AdaptiveMaxPool {
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         let shape = [inputs[0].shape.0[0], self.0.output[0], self.0.output[1]];
-        Ok(vec![TensorType::new(DType::F32, shape), TensorType::new(DType::U32, shape)])
+        Ok(vec![TensorType::new(inputs[0].dtype, shape), TensorType::new(DType::U32, shape)])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(call.grad()?.apply_with(AdaptiveMaxPoolGrad(self.0), &[&call.outputs[1]])?)])
@@ -93,7 +94,7 @@ impl Op for AdaptiveMaxPoolGrad {
         "adaptive_max_pool2d_grad"
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
-        Ok(vec![TensorType::new(DType::F32, [inputs[0].shape.0[0], self.0.input[0], self.0.input[1]])])
+        Ok(vec![TensorType::new(inputs[0].dtype, [inputs[0].shape.0[0], self.0.input[0], self.0.input[1]])])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         let h = call.grad()?.picked_at(&call.inputs[1])?;
@@ -158,7 +159,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Shape`] unless `[N, C, H, W]` with rows and columns, [`Error::Argument`]
-    /// for a size of 0, [`Error::DType`] unless `f32`.
+    /// for a size of 0, [`Error::DType`] unless `f32` or `f16`.
     pub fn adaptive_max_pool2d(&self, size: [usize; 2]) -> Result<Self> {
         Ok(self.adaptive_max_pool2d_with_indices(size)?.0)
     }

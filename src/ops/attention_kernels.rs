@@ -30,10 +30,19 @@ const SHARED: &str = include_str!("../../shaders/shared/attention.wgsl");
 const UNMASKED: &str = include_str!("../../shaders/shared/attention_mask_none.wgsl");
 const ADDED: &str = include_str!("../../shaders/shared/attention_mask_added.wgsl");
 const TRUTHS: &str = include_str!("../../shaders/shared/attention_mask_bool.wgsl");
-const FORWARD: &str = include_str!("../../shaders/attention.wgsl");
+const FORWARD: &str =
+    concat!(include_str!("../../shaders/shared/attention_operands.wgsl"), include_str!("../../shaders/attention.wgsl"));
 const ROWS: &str = include_str!("../../shaders/attention_rows.wgsl");
-const QUERIES: &str = include_str!("../../shaders/attention_grad_queries.wgsl");
-const KEYS: &str = include_str!("../../shaders/attention_grad_keys.wgsl");
+const QUERIES: &str = concat!(
+    include_str!("../../shaders/shared/attention_operands.wgsl"),
+    include_str!("../../shaders/shared/attention_gradient.wgsl"),
+    include_str!("../../shaders/attention_grad_queries.wgsl")
+);
+const KEYS: &str = concat!(
+    include_str!("../../shaders/shared/attention_operands.wgsl"),
+    include_str!("../../shaders/shared/attention_gradient.wgsl"),
+    include_str!("../../shaders/attention_grad_keys.wgsl")
+);
 
 /// The widest heads that the kernels are meant for.
 const WIDEST_HEAD: usize = 128;

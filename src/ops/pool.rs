@@ -15,6 +15,17 @@ use crate::error::{Error, Result};
 use crate::fuse::program::Cost;
 use crate::graph::Tensor;
 
+const MAX: &str = concat!(
+    include_str!("../../shaders/shared/math_extrema.wgsl"),
+    include_str!("../../shaders/shared/pool2d.wgsl"),
+    include_str!("../../shaders/max_pool2d.wgsl")
+);
+const MAX_GRAD: &str =
+    concat!(include_str!("../../shaders/shared/pool2d.wgsl"), include_str!("../../shaders/max_pool2d_grad.wgsl"));
+/// Where windows tile the image.
+const MAX_SPREAD: &str =
+    concat!(include_str!("../../shaders/shared/pool2d.wgsl"), include_str!("../../shaders/max_pool2d_spread.wgsl"));
+
 /// Sizes of a pooling over `[N, H, W]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Windows {
@@ -74,7 +85,7 @@ impl KernelOp for MaxPool {
         check_rounds(context.profile, self.name(), self.0.area(), self.0.area() + self.0.kernel[0] as u64)?;
         let call = KernelCall {
             name: self.name(),
-            source: include_str!("../../shaders/max_pool2d.wgsl").into(),
+            source: MAX.into(),
             constants: Vec::new(),
             operands: vec![CallOperand::Input(0), CallOperand::Output(0), CallOperand::Output(1)],
             uniforms: self.0.words(count),
@@ -111,7 +122,7 @@ impl KernelOp for MaxPoolGrad {
             check_rounds(context.profile, self.name(), self.0.area(), self.0.area() + self.0.kernel[0] as u64)?;
             let call = KernelCall {
                 name: self.name(),
-                source: include_str!("../../shaders/max_pool2d_spread.wgsl").into(),
+                source: MAX_SPREAD.into(),
                 constants: Vec::new(),
                 operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
                 uniforms: self.0.words(windows),
@@ -124,7 +135,7 @@ impl KernelOp for MaxPoolGrad {
         check_rounds(context.profile, self.name(), self.0.area(), across(0) * (across(1) + 1))?;
         let call = KernelCall {
             name: self.name(),
-            source: include_str!("../../shaders/max_pool2d_grad.wgsl").into(),
+            source: MAX_GRAD.into(),
             constants: Vec::new(),
             operands: vec![CallOperand::Input(0), CallOperand::Input(1), CallOperand::Output(0)],
             uniforms: self.0.words(count),

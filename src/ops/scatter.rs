@@ -108,12 +108,12 @@ impl Op for ScatterGrad {
         "scatter_grad"
     }
     fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
-        Ok(vec![TensorType::new(DType::F32, inputs[2].shape.clone())])
+        Ok(vec![TensorType::new(inputs[0].dtype, inputs[2].shape.clone())])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
         // What was picked up goes back to where it came from.
         let (g, winners, ids) = (&call.inputs[0], &call.inputs[1], &call.inputs[2]);
-        let nothing = g.recorder().zeros(g.shape().clone())?;
+        let nothing = g.filled(0.0)?;
         Ok(vec![Some(nothing.apply_with(Scatter, &[call.grad()?, winners, ids])?), None, None])
     }
     fn lowering(&self) -> Lowering<'_> {
@@ -161,6 +161,9 @@ impl Tensor {
         let at = self.axis(op, axis)?;
         self.expect_float(op, 0)?;
         source.expect_float(op, 2)?;
+        if source.dtype() != self.dtype() {
+            return Err(Error::DType { op, operand: 2, found: source.dtype(), expected: "the tensor's type" });
+        }
         if ids.shape() != source.shape() {
             let shapes = [self, ids, source].iter().map(|t| t.shape().clone()).collect();
             return Err(Error::Shape { op, shapes, detail: "numbers and source must have one shape".into() });

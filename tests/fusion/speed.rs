@@ -1,5 +1,5 @@
 //! Speed of generated kernels on a software adapter (Linux), printed on request:
-//! `cargo test --release --test fusion speed -- --ignored --nocapture`.
+//! `cargo xtask bench figures`.
 
 use remat::error::Result;
 use remat::fuse::program::Operand;
@@ -104,7 +104,7 @@ fn time(
 }
 
 #[test]
-#[ignore = "prints figures"]
+#[ignore = "prints figures: cargo xtask bench figures"]
 fn speed_of_generated_kernels() {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).unwrap();

@@ -155,6 +155,16 @@ fn other_kernels() {
     agree("conv2d", &[&[2, 4, 6, 6], &[8, 4, 3, 3]], 5e-3, |_, x| {
         x[0].conv2d(&x[1], None, remat::ops::Conv2dOptions::default())
     });
+    agree("max_pool1d", &[&[2, 4, 8]], 3e-3, |_, x| x[0].max_pool1d(2, 2, 0));
+    agree("adaptive_max_pool2d", &[&[2, 4, 6, 6]], 3e-3, |_, x| x[0].adaptive_max_pool2d([4, 3]));
+    agree("unfold", &[&[2, 3, 4, 4]], 3e-3, |_, x| x[0].unfold([2, 2], remat::ops::Conv2dOptions::default()));
+    agree("fold", &[&[2, 12, 9]], 3e-3, |_, x| x[0].fold([4, 4], [2, 2], remat::ops::Conv2dOptions::default()));
+    agree("scatter", &[&[3, 8], &[3, 2]], 2e-3, |g, x| {
+        x[0].scatter(1, &g.constant(&[1_i32, 4, 7, 7, 0, 3], [3, 2])?, &x[1])
+    });
+    agree("scatter_add", &[&[3, 8], &[3, 2]], 3e-3, |g, x| {
+        x[0].scatter_add(1, &g.constant(&[1_i32, 4, 7, 7, 0, 3], [3, 2])?, &x[1])
+    });
     agree("max_pool2d", &[&[2, 4, 6, 6]], 3e-3, |_, x| x[0].max_pool2d([2, 2], [2, 2], [0, 0]));
     agree("group_norm", &[&[2, 4, 3, 3], &[4], &[4]], 6e-3, |_, x| x[0].group_norm(2, Some(&x[1]), Some(&x[2]), 1e-2));
     agree("batch_norm", &[&[3, 4, 3, 3], &[4], &[4]], 6e-3, |_, x| {

@@ -1,4 +1,4 @@
-//! Figures, printed and never asserted: `cargo test --release --test planner -- --ignored --nocapture`.
+//! Figures, printed and never asserted: `cargo xtask bench figures`.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ const POLICIES: [&str; 15] = [
 ];
 
 #[test]
-#[ignore = "prints figures"]
+#[ignore = "prints figures: cargo xtask bench figures"]
 fn figures() {
     measure("gpt 12", &gpt(Gpt::TWELVE), &POLICIES);
     measure("gpt 12 nested", &gpt(Gpt { nested: true, ..Gpt::TWELVE }), &POLICIES);
@@ -70,7 +70,7 @@ fn figures() {
 }
 
 #[test]
-#[ignore = "prints figures"]
+#[ignore = "prints figures: cargo xtask bench figures"]
 fn placement_gaps() {
     let policies = ["none", "segments", "every:2", "every:3", "every:4", "sqrt"];
     for (blocks, width, ratio, rows) in

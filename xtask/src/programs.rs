@@ -24,7 +24,11 @@ pub(crate) fn demo(args: &[OsString]) -> Result<ExitCode, String> {
     run(&paths, &["run", "--release", "--quiet", "--example", "demo"], args)
 }
 
-/// Runs `benches/NAME.rs` if the first argument names one, else `examples/bench.rs`.
+/// The tests that print figures and assert nothing about them, which `test` leaves out.
+const FIGURES: [&str; 8] = ["test", "--release", "--test", "fusion", "--test", "gpu_cost", "--test", "planner"];
+
+/// Runs `benches/NAME.rs` if the first argument names one, the tests that print figures
+/// for `figures`, else `examples/bench.rs`.
 ///
 /// # Errors
 /// As [`demo`].
@@ -35,6 +39,10 @@ pub(crate) fn bench(args: &[OsString]) -> Result<ExitCode, String> {
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
         plain && paths.root.join("benches").join(format!("{name}.rs")).is_file()
     });
+    if args.first().is_some_and(|name| name == "figures") {
+        let shown = ["--ignored", "--nocapture", "--test-threads=1"].map(OsString::from);
+        return run(&paths, &FIGURES, &shown);
+    }
     match name {
         Some(name) => run(&paths, &["bench", "--bench", name], &args[1..]),
         None => run(&paths, &["run", "--release", "--example", "bench"], args),
