@@ -30,15 +30,17 @@ impl Comparison {
             Self::Ge => "ge",
         }
     }
-    const fn sign(self) -> &'static str {
-        match self {
+    fn text(self, a: &str, b: &str) -> String {
+        let sign = match self {
             Self::Eq => "==",
-            Self::Ne => "!=",
+            // WGSL's != becomes an ordered comparison, which NaN fails too.
+            Self::Ne => return format!("!({a} == {b})"),
             Self::Lt => "<",
             Self::Le => "<=",
             Self::Gt => ">",
             Self::Ge => ">=",
-        }
+        };
+        format!("{a} {sign} {b}")
     }
     fn check(self, ty: &TensorType) -> Result<()> {
         let ordered = !matches!(self, Self::Eq | Self::Ne);
@@ -80,7 +82,7 @@ impl Op for Compare {
 }
 impl ElementwiseOp for Compare {
     fn expression(&self, call: &ElementCall<'_>) -> String {
-        format!("{} {} {}", call.operands[0], self.0.sign(), call.operands[1])
+        self.0.text(&call.operands[0], &call.operands[1])
     }
 }
 
@@ -105,7 +107,7 @@ impl Op for CompareScalar {
 }
 impl ElementwiseOp for CompareScalar {
     fn expression(&self, call: &ElementCall<'_>) -> String {
-        format!("{} {} {}", call.operands[0], self.0.sign(), self.1.text(&call.words[0]))
+        self.0.text(&call.operands[0], &self.1.text(&call.words[0]))
     }
     fn words(&self) -> Vec<u32> {
         vec![self.1.bits()]
@@ -300,7 +302,7 @@ macro_rules! comparisons {
 comparisons! {
     /// Where equal.
     eq, eq_scalar => Eq;
-    /// Where not equal.
+    /// Where not equal; NaN equals nothing, not itself either.
     ne, ne_scalar => Ne;
     /// Where less.
     lt, lt_scalar => Lt;
