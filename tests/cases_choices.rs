@@ -68,6 +68,16 @@ fn choices_and_draws_in_a_segment_are_bit_equal_to_those_without() {
                 run(&gpu, &plain, planned(&gpu, &plain, &Policy::None).unwrap(), &params, &of(&plain)).unwrap();
             let ran = run_all(&gpu, &params, &segment, &of(&segment));
             assert!(ran.plan(Policy::Segments).replayed_passes > 0, "{name}: nothing is replayed");
+            // An order is decided once, under every policy: replays read it.
+            let sorts = |plan: &remat::plan::Plan| {
+                let program = segment.program();
+                plan.dispatches.iter().filter(|d| program.pass(d.pass).name == "argsort").count()
+            };
+            let once = sorts(ran.plan(Policy::None));
+            assert_eq!(once > 0, ["sort", "argsort", "topk", "median", "permutation"].contains(name), "{name}");
+            for (policy, plan) in &ran.plans {
+                assert_eq!(sorts(plan), once, "{name}: sorted again under {policy}");
+            }
             for (output, (found, expected)) in ran.outputs.iter().zip(&without).enumerate() {
                 assert_eq!(found, expected, "{name}, step {step}: output {output}");
                 let values = floats(found);

@@ -10,9 +10,9 @@
 //! `rank`, the inverse of `order`, makes the gradient a gather: nothing is
 //! scattered and no two elements are added, so it has one result on every run.
 //!
-//! Order and rank are values of the recording, made by one op. Backward reads
-//! them; it never decides the order anew. A replay that must rebuild them is the
-//! same pass over the same bits of x, so it gives the same bits.
+//! Order and rank are values of the recording, made by one op and marked to be
+//! saved, under every policy: backward and replays read them and never decide the
+//! order anew. That keeps two words for each element of x where backward needs them.
 //!
 //! Blocks of 16 are sorted by counting, then neighbouring runs are merged: each
 //! element searches the other run for its place, in log2(R / 16) dispatches.
@@ -111,7 +111,7 @@ impl Tensor {
         let (Some(rank), Some(order)) = (outputs.pop(), outputs.pop()) else {
             return Err(Error::NoGradient { op, detail: "the sort handed nothing back".into() });
         };
-        Ok([lines, order, rank])
+        Ok([lines, order.must_save(), rank.must_save()])
     }
 
     /// The first `count` along `axis` of the sorted tensor, and their places.
