@@ -99,7 +99,7 @@ impl Case {
                 causal: self.causal.is_some(),
                 causal_offset: self.causal.unwrap_or(0),
                 mask: mask.as_ref(),
-                scale: None,
+                ..AttentionOptions::default()
             };
             let q = q.mul_scalar(2.0_f32)?;
             let y = if fused {

@@ -1,6 +1,6 @@
 //! Multi-head attention with grouped queries, rotary positions and a cache.
 
-use super::{CacheStep, Linear, Module, dotted};
+use super::{CacheStep, Dropout, Linear, Module, dotted};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::ops::{AttentionOptions, RopeOptions};
@@ -40,11 +40,14 @@ pub struct AttentionConfig {
     pub interleaved: bool,
     /// Names and first values.
     pub layout: ProjectionLayout,
+    /// Dropout on the softmax while training, as PyTorch's layer has it; above 0 the
+    /// softmax `[B, H, T, S]` is kept. A cache is decoded without.
+    pub dropout: f32,
 }
 
 impl AttentionConfig {
     /// As many heads for keys and values as for queries, biases, no mask, no
-    /// positions, PyTorch's names.
+    /// positions, no dropout, PyTorch's names.
     #[must_use]
     pub const fn new(width: usize, heads: usize) -> Self {
         Self {
@@ -56,6 +59,7 @@ impl AttentionConfig {
             rotary_base: None,
             interleaved: false,
             layout: ProjectionLayout::Packed,
+            dropout: 0.0,
         }
     }
 
@@ -74,6 +78,7 @@ impl AttentionConfig {
         if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
             return wrong("key_value_heads", key_value_heads, format!("it must divide the {heads} heads"));
         }
+        Dropout::new(self.dropout)?;
         let head = self.head_width();
         if self.rotary_base.is_some() && !head.is_multiple_of(2) {
             return wrong("heads", heads, format!("rotary positions turn pairs, and a head is {head} wide"));
@@ -104,6 +109,7 @@ pub struct MultiHeadAttention {
     projections: Projections,
     out: Linear,
     config: AttentionConfig,
+    dropout: Dropout,
 }
 
 impl MultiHeadAttention {
@@ -111,7 +117,8 @@ impl MultiHeadAttention {
     ///
     /// # Errors
     /// [`Error::Argument`] unless the heads divide the width and the key and value
-    /// heads divide them; with rotary positions a head's width must be even.
+    /// heads divide them; with rotary positions a head's width must be even; unless
+    /// `0 <= dropout < 1`.
     pub fn new(params: &Params, name: &str, config: AttentionConfig) -> Result<Self> {
         config.check(OP)?;
         let AttentionConfig { width, bias, .. } = config;
@@ -139,7 +146,7 @@ impl MultiHeadAttention {
     /// A layer of these linear layers, which fit `config`.
     pub(super) fn of(projections: Projections, out: Linear, config: AttentionConfig) -> Result<Self> {
         config.check(OP)?;
-        Ok(Self { projections, out, config })
+        Ok(Self { projections, out, config, dropout: Dropout::new(config.dropout)? })
     }
 
     /// Queries `[B, HQ, T, D]`, keys and values `[B, H, S, D]`.
@@ -185,7 +192,8 @@ impl MultiHeadAttention {
             let rope = RopeOptions { base, first: 0, interleaved: config.interleaved };
             (q, k) = (q.rope_with(rope)?, k.rope_with(rope)?);
         }
-        let options = AttentionOptions { causal: config.causal, mask, ..AttentionOptions::default() };
+        let dropout = if self.dropout.training { self.dropout.p } else { 0.0 };
+        let options = AttentionOptions { causal: config.causal, mask, dropout, ..AttentionOptions::default() };
         self.join(&q.attention_with(&k, &v, options)?, x)
     }
 
@@ -224,6 +232,7 @@ impl Module for MultiHeadAttention {
             Projections::Separate { q, k, v } => vec![q, k, v],
         };
         all.push(&mut self.out);
+        all.push(&mut self.dropout);
         all
     }
 }

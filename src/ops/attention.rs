@@ -29,6 +29,10 @@ pub struct AttentionOptions<'a> {
     pub mask: Option<&'a Tensor>,
     /// What scores are multiplied with; without one, `1 / sqrt(D)`.
     pub scale: Option<f32>,
+    /// Probability with which each number of the softmax is set to 0, `0 <= p < 1`,
+    /// as of [`Tensor::dropout`] (`dropout_p`). Above 0 attention is composed: its
+    /// memory grows with `T S`.
+    pub dropout: f32,
 }
 
 impl AttentionOptions<'_> {
@@ -59,10 +63,11 @@ impl Tensor {
     /// a software adapter takes longer to compile the kernels than they save.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::DType`] if the operands do not fit.
+    /// [`Error::Shape`] or [`Error::DType`] if the operands do not fit;
+    /// [`Error::Argument`] for a dropout outside `0 <= p < 1`.
     pub fn attention_with(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
         check(self, keys, values, options.mask)?;
-        if keys.dims()[keys.rank() - 2] <= FEW_KEYS {
+        if keys.dims()[keys.rank() - 2] <= FEW_KEYS || options.dropout != 0.0 {
             self.attention_composed(keys, values, options)
         } else {
             self.attention_fused(keys, values, options)
@@ -71,14 +76,14 @@ impl Tensor {
 
     /// [`Tensor::attention_with`] as one fused op, forward and backward, which keeps
     /// two numbers of each row for backward, where `D` and `E` are multiples of 4 up
-    /// to 128 and leading axes are equal; otherwise [`Tensor::attention_composed`],
+    /// to 128, leading axes are equal and nothing is dropped; otherwise [`Tensor::attention_composed`],
     /// as are second derivatives and a mask's gradient.
     ///
     /// # Errors
     /// As [`Tensor::attention_with`].
     pub fn attention_fused(&self, keys: &Self, values: &Self, options: AttentionOptions<'_>) -> Result<Self> {
         check(self, keys, values, options.mask)?;
-        if !is_fused(self, keys, values) {
+        if !is_fused(self, keys, values) || options.dropout != 0.0 {
             return self.attention_composed(keys, values, options);
         }
         let scale = options.scale_for(self.dims()[self.rank() - 1]);
@@ -108,7 +113,7 @@ impl Tensor {
             Some(mask) => scores = scores.add(&mask.to_dtype(scores.dtype())?)?,
             None => {}
         }
-        scores.softmax(-1)?.matmul(values)
+        scores.softmax(-1)?.dropout(options.dropout)?.matmul(values)
     }
 
     /// Each group of query heads as one more axis, over which keys and values broadcast.

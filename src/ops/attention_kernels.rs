@@ -227,6 +227,7 @@ impl Attention {
             causal_offset: self.causal_offset.unwrap_or(0),
             mask,
             scale: Some(self.scale),
+            dropout: 0.0,
         };
         q.attention_composed(k, v, options)?.permute(&[0, 2, 1, 3])
     }
