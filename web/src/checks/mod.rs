@@ -3,6 +3,7 @@
 mod device;
 mod errors;
 mod ops;
+mod random;
 mod running;
 mod training;
 
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Check> {
         check("no_blocking", |_| running::no_blocking()),
         check("verified run", |_| running::verified()),
         check("reference ops", |_| ops::every_case()),
+        check("random numbers", |_| random::draws()),
     ];
     let mlp = |index: usize| check(MLPS[index].name, move |_| training::mlp(index));
     all.extend((0..MLPS.len()).map(mlp));
