@@ -1,247 +1,23 @@
-//! The gradient checker, and the library's own ops checked by it.
+//! The gradient checker, and the library's own ops checked by it; the same ops in
+//! segments, and given integers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/engine.rs"]
+mod engine;
+#[path = "gradcheck/table.rs"]
+mod table;
+
+use std::collections::BTreeSet;
+
+use remat::checkpoint::Policy;
+use remat::dtype::{DType, TensorType};
 use remat::error::{Error, Result};
-use remat::gpu::Gpu;
 use remat::gradcheck::{GradCheck, Sample};
 use remat::graph::{Recorder, Tensor};
-use remat::ops::{
-    AttentionOptions, Conv2dOptions, CrossEntropyOptions, ElementCall, ElementwiseOp, GradientCall, Lowering,
-    NllOptions, Op, PadMode, Reduction, RopeOptions,
-};
+use remat::ops::{ElementCall, ElementwiseOp, GradientCall, Lowering, Op};
+use remat::params::Params;
 use remat::shared::Shared;
-
-type Table = &'static [(&'static str, Record)];
-type Record = fn(&Recorder, &[Tensor]) -> Result<Tensor>;
-
-/// Functions of one tensor of noise, of size 0.25 to 1.
-const UNARY: Table = &[
-    ("neg", |_, x| x[0].neg()),
-    ("abs", |_, x| x[0].abs()),
-    ("exp", |_, x| x[0].exp()),
-    ("recip", |_, x| x[0].add_scalar(3.0_f32)?.recip()),
-    ("sqr", |_, x| x[0].sqr()),
-    ("sin", |_, x| x[0].sin()),
-    ("cos", |_, x| x[0].cos()),
-    ("tan", |_, x| x[0].tan()),
-    ("asin", |_, x| x[0].mul_scalar(0.7_f32)?.asin()),
-    ("acos", |_, x| x[0].mul_scalar(0.7_f32)?.acos()),
-    ("atan", |_, x| x[0].atan()),
-    ("sinh", |_, x| x[0].sinh()),
-    ("cosh", |_, x| x[0].cosh()),
-    ("asinh", |_, x| x[0].asinh()),
-    ("atanh", |_, x| x[0].mul_scalar(0.7_f32)?.atanh()),
-    ("exp2", |_, x| x[0].exp2()),
-    ("expm1", |_, x| x[0].expm1()),
-    ("erf", |_, x| x[0].erf()),
-    ("tanh", |_, x| x[0].tanh()),
-    ("sigmoid", |_, x| x[0].sigmoid()),
-    ("relu", |_, x| x[0].relu()),
-    ("relu6", |_, x| x[0].relu6()),
-    ("leaky_relu", |_, x| x[0].leaky_relu(0.1)),
-    ("elu", |_, x| x[0].elu(0.7)),
-    ("selu", |_, x| x[0].selu()),
-    ("gelu", |_, x| x[0].gelu()),
-    ("gelu_tanh", |_, x| x[0].gelu_tanh()),
-    ("silu", |_, x| x[0].silu()),
-    ("mish", |_, x| x[0].mish()),
-    ("softplus", |_, x| x[0].softplus()),
-    ("logsigmoid", |_, x| x[0].logsigmoid()),
-    ("hardswish", |_, x| x[0].hardswish()),
-    ("hardsigmoid", |_, x| x[0].hardsigmoid()),
-    ("hardtanh", |_, x| x[0].hardtanh(-2.0, 2.0)),
-    ("clamp", |_, x| x[0].clamp(-2.0, 2.0)),
-    ("add_scalar", |_, x| x[0].add_scalar(2.0_f32)),
-    ("mul_scalar", |_, x| x[0].mul_scalar(2.0_f32)),
-    ("div_scalar", |_, x| x[0].div_scalar(2.0_f32)),
-    ("rsub_scalar", |_, x| x[0].rsub_scalar(2.0_f32)),
-    ("rdiv_scalar", |_, x| x[0].add_scalar(3.0_f32)?.rdiv_scalar(2.0_f32)),
-    ("frac", |_, x| x[0].mul_scalar(0.5_f32)?.frac()),
-    ("glu", |_, x| x[0].glu(-1)),
-    ("sum", |_, x| x[0].sum(&[0], false)),
-    ("mean", |_, x| x[0].mean(&[1], true)),
-    ("prod", |_, x| x[0].prod(&[-1], false)),
-    ("var", |_, x| x[0].var(&[1], false, true)),
-    ("std", |_, x| x[0].std(&[1], false, false)),
-    ("norm", |_, x| x[0].norm(3.0, &[0], false)),
-    ("logsumexp", |_, x| x[0].logsumexp(&[1], false)),
-    ("cumsum", |_, x| x[0].cumsum(1)),
-    ("cumprod", |_, x| x[0].cumprod(0)),
-    ("softmax", |_, x| x[0].softmax(-1)),
-    ("log_softmax", |_, x| x[0].log_softmax(0)),
-    ("reshape", |_, x| x[0].reshape([6, 2])),
-    ("permute", |_, x| x[0].t()?.sqr()),
-    ("slice", |_, x| x[0].slice(1, 1, 4, 2)),
-    ("pad", |_, x| x[0].pad(&[(1, 0), (0, 2)], 0.5)),
-    ("split", |_, x| x[0].split(1, &[1, 3])?[1].sqr()),
-    ("broadcast_to", |_, x| x[0].broadcast_to([2, 3, 4])?.sqr()),
-    ("tril", |_, x| x[0].tril(0)),
-    ("triu", |_, x| x[0].triu(1)),
-    ("causal_fill", |_, x| x[0].causal_fill(0.0)),
-    ("layer_norm", |_, x| x[0].layer_norm(None, None, 1e-5)),
-    ("rms_norm", |_, x| x[0].rms_norm(None, 1e-5)),
-    ("instance_norm", |_, x| x[0].reshape([1, 3, 4])?.instance_norm(None, None, 1e-5)),
-    ("flip", |_, x| x[0].flip(&[0, 1])?.mul(&x[0])),
-    ("roll", |_, x| x[0].roll(1, 1)?.mul(&x[0])),
-    ("repeat", |_, x| x[0].repeat(&[2, 1, 2])?.sqr()),
-    ("repeat_interleave", |_, x| x[0].repeat_interleave(2, 1)?.sqr()),
-    ("pad_with", |_, x| x[0].pad_with(&[(1, 0), (2, 1)], PadMode::Reflect)?.sqr()),
-    ("diagonal", |_, x| x[0].diagonal(1)?.sqr()),
-    ("movedim", |_, x| x[0].reshape([2, 3, 2])?.movedim(0, -1)?.sqr()),
-    ("rope_with", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: false })),
-    ("rope_with, interleaved", |_, x| x[0].rope_with(RopeOptions { base: 10.0, first: 1, interleaved: true })),
-    ("unfold", |_, x| x[0].reshape([1, 1, 3, 4])?.unfold([2, 2], Conv2dOptions::new(2, 1))?.sqr()),
-    ("fold", |_, x| x[0].reshape([1, 4, 3])?.fold([2, 4], [2, 2], Conv2dOptions::default())?.sqr()),
-];
-
-/// Functions of one positive tensor.
-const POSITIVE: Table = &[
-    ("ln", |_, x| x[0].ln()),
-    ("log2", |_, x| x[0].log2()),
-    ("log10", |_, x| x[0].log10()),
-    ("log1p", |_, x| x[0].log1p()),
-    ("sqrt", |_, x| x[0].sqrt()),
-    ("rsqrt", |_, x| x[0].rsqrt()),
-    ("acosh", |_, x| x[0].add_scalar(1.0_f32)?.acosh()),
-    ("powf", |_, x| x[0].powf(2.5)),
-];
-
-/// Functions of x `[3, 4]`, y `[3, 4]` and w `[4]`.
-const SEVERAL: Table = &[
-    ("add", |_, x| x[0].add(&x[2])),
-    ("sub", |_, x| x[0].sub(&x[2])),
-    ("mul", |_, x| x[0].mul(&x[2])),
-    ("div", |_, x| x[0].div(&x[2].add_scalar(3.0_f32)?)),
-    ("pow", |_, x| x[0].add_scalar(2.0_f32)?.pow(&x[1])),
-    ("lerp", |_, x| x[0].lerp(&x[1], &x[2])),
-    ("prelu", |_, x| x[0].prelu(&x[2])),
-    ("where", |_, x| x[0].gt_scalar(0.0_f32)?.where_(&x[0].sqr()?, &x[1])),
-    ("masked_fill", |_, x| x[1].masked_fill(&x[0].gt_scalar(0.0_f32)?, 0.5)),
-    ("cat", |_, x| Tensor::cat(&[&x[0], &x[1]], 1)),
-    ("stack", |_, x| Tensor::stack(&[&x[0], &x[1]], 1)),
-    ("matmul", |_, x| x[0].matmul(&x[1].t()?)),
-    ("matmul_t", |_, x| x[0].matmul_t(&x[1])),
-    ("linear", |_, x| x[0].linear(&x[1], None)?.add(&x[2].narrow(0, 0, 3)?)),
-    ("einsum", |_, x| Tensor::einsum("ij,kj->ki", &[&x[0], &x[1]])),
-    ("outer", |_, x| x[2].outer(&x[0].reshape([12])?)),
-    ("dot", |_, x| x[0].reshape([12])?.dot(&x[1].reshape([12])?)),
-    ("addmm", |_, x| x[2].narrow(0, 0, 3)?.addmm(&x[0], &x[1].t()?, 0.5, 2.0)),
-    ("layer_norm", |_, x| x[0].layer_norm(Some(&x[2]), Some(&x[2]), 1e-5)),
-    ("batch_norm", |_, x| x[0].batch_norm_train(Some(&x[2]), Some(&x[2]), 1e-5).map(|y| y.0)),
-    ("conv2d of rows that keep their length", |_, x| {
-        let options = Conv2dOptions { padding: [0, 1], ..Conv2dOptions::default() };
-        x[0].reshape([1, 1, 3, 4])?.conv2d(&x[1].reshape([4, 1, 1, 3])?, Some(&x[2]), options)
-    }),
-    ("conv_transpose2d that tiles", |_, x| {
-        let options = Conv2dOptions { stride: [2, 2], ..Conv2dOptions::default() };
-        x[0].reshape([1, 1, 3, 4])?.conv_transpose2d(&x[1].reshape([1, 3, 2, 2])?, None, options, [0, 0])
-    }),
-    ("scatter", |g, x| {
-        x[0].scatter(1, &g.constant(&[1_i32, 0, 3, 1, 2, 2, 2, 9, 0, 1, 2, 3], [3, 4])?, &x[1])?.mul(&x[2])
-    }),
-    ("mse_loss", |_, x| x[0].mse_loss(&x[1])),
-    ("attention", |_, x| {
-        let [q, k] = [&x[0], &x[1]].map(|t| t.reshape([1, 1, 3, 4]));
-        q?.attention(k.as_ref().map_err(Clone::clone)?, k.as_ref().map_err(Clone::clone)?, false)
-    }),
-    ("rms_norm", |_, x| x[0].rms_norm(Some(&x[2]), 1e-5)),
-    ("gather", |g, x| x[0].gather(1, &g.constant(&[3_i32, 3, 0, 1, 2, 2], [3, 2])?)?.mul(&x[1].narrow(1, 0, 2)?)),
-    ("gather, first axis", |g, x| x[0].gather(0, &g.constant(&[2_i32, 0, 0, 1, 2, 0, 1, 1], [2, 4])?)?.sqr()),
-    ("scatter_add", |g, x| {
-        let ids = g.constant(&[3_i32, 3, 0, 1, 2, 2, 1, 1, 1, 0, 0, 2], [3, 4])?;
-        x[0].scatter_add(1, &ids, &x[1].sqr()?)?.mul(&x[0])
-    }),
-    ("index_select", |g, x| x[0].index_select(1, &g.constant(&[3_i32, 0, 3], [3])?)?.mul(&x[1].narrow(1, 0, 3)?)),
-    ("index_add", |g, x| x[0].index_add(0, &g.constant(&[2_i32, 0, 2], [3])?, &x[1].sqr()?)?.mul(&x[0])),
-    ("l1_loss", |_, x| x[0].l1_loss(&x[1].add_scalar(3.0_f32)?, Reduction::Mean)),
-    ("huber_loss, near", |_, x| x[0].huber_loss(&x[1], 4.0, Reduction::None)),
-    ("huber_loss, far", |_, x| x[0].huber_loss(&x[1].add_scalar(3.0_f32)?, 0.5, Reduction::None)),
-    ("smooth_l1_loss", |_, x| x[0].smooth_l1_loss(&x[1], 5.0, Reduction::Sum)),
-    ("mse", |_, x| x[0].mse(&x[2], Reduction::BatchMean)),
-    ("bce_with_logits", |_, x| x[0].bce_with_logits(&x[1].sigmoid()?, None, Reduction::None)),
-    ("bce_with_logits, weighted", |_, x| x[0].bce_with_logits(&x[1].sigmoid()?, Some(&x[2]), Reduction::None)),
-    ("bce_loss", |_, x| x[0].sigmoid()?.bce_loss(&x[1].sigmoid()?, Reduction::None)),
-    ("kl_div", |_, x| x[0].log_softmax(1)?.kl_div(&x[1].softmax(1)?, false, Reduction::BatchMean)),
-    ("kl_div of logarithms", |_, x| x[0].log_softmax(1)?.kl_div(&x[1].log_softmax(1)?, true, Reduction::None)),
-    ("nll_loss", |g, x| x[0].log_softmax(1)?.nll_loss(&g.constant(&[2_i32, 0, 3], [3])?, Reduction::None)),
-    ("nll_loss_with", |g, x| {
-        let options = NllOptions { weights: Some(&x[2].sqr()?), ignore_index: Some(9), reduction: Reduction::Mean };
-        x[0].log_softmax(1)?.nll_loss_with(&g.constant(&[2_i32, 9, 3], [3])?, options)
-    }),
-    ("cross_entropy_with", |g, x| {
-        let options = CrossEntropyOptions { reduction: Reduction::None, ignore_index: Some(9), label_smoothing: 0.2 };
-        x[0].cross_entropy_with(&g.constant(&[2_i32, 9, 3], [3])?, options)
-    }),
-    ("cross_entropy_weighted", |g, x| {
-        let options = CrossEntropyOptions { label_smoothing: 0.2, ..CrossEntropyOptions::default() };
-        x[0].cross_entropy_weighted(&g.constant(&[2_i32, 0, 3], [3])?, &x[2].sqr()?, options)
-    }),
-    ("cosine_similarity", |_, x| x[0].cosine_similarity(&x[1], 1, 1e-6)),
-    ("cosine_embedding_loss", |g, x| {
-        x[0].cosine_embedding_loss(&x[1], &g.constant(&[1.0_f32, -1.0, 1.0], [3])?, -1.5, Reduction::None)
-    }),
-    ("attention_with", |_, x| {
-        // Two query heads share one of keys; the mask has a gradient too.
-        let (q, k) =
-            (x[0].reshape([1, 2, 3, 2])?.pad(&[(0, 0), (0, 0), (0, 0), (0, 2)], 0.5)?, x[1].reshape([1, 1, 3, 4])?);
-        let mask = x[0].matmul_t(&x[1])?;
-        let options = AttentionOptions { causal: true, mask: Some(&mask), scale: Some(0.8), ..Default::default() };
-        q.attention_fused(&k, &k, options)?.mul(&x[2])
-    }),
-    ("embedding", |g, x| x[0].embedding(&g.constant(&[2_i32, 0, 2], [3])?)?.mul(&x[1])),
-    ("cross_entropy", |g, x| x[0].cross_entropy(&g.constant(&[2_i32, 0, 3], [3])?)),
-];
-
-/// Functions of images x `[1, 4, 3, 4]`, a weight w `[4, 2, 2, 3]` and one value per channel c `[4]`.
-const IMAGES: Table = &[
-    ("conv2d", |_, x| {
-        let options = Conv2dOptions { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 2 };
-        x[0].conv2d(&x[1], Some(&x[2]), options)
-    }),
-    ("conv2d, depthwise", |_, x| {
-        let options = Conv2dOptions { groups: 4, ..Conv2dOptions::default() };
-        x[0].conv2d(&x[1].narrow(1, 0, 1)?, None, options)
-    }),
-    ("conv_transpose2d", |_, x| {
-        let options = Conv2dOptions { stride: [2, 1], padding: [1, 0], ..Conv2dOptions::default() };
-        x[0].conv_transpose2d(&x[1], Some(&x[2].narrow(0, 0, 2)?), options, [1, 0])
-    }),
-    ("conv1d", |_, x| x[0].reshape([1, 4, 12])?.conv1d(&x[1].reshape([4, 4, 3])?, Some(&x[2]), 2, 1, 1, 1)),
-    ("avg_pool2d", |_, x| x[0].avg_pool2d([2, 3], [1, 2], [1, 1], false)?.mul(&x[2].reshape([4, 1, 1])?)),
-    ("avg_pool2d, padding counted", |_, x| x[0].avg_pool2d([2, 2], [2, 2], [1, 0], true)),
-    ("adaptive_avg_pool2d", |_, x| x[0].adaptive_avg_pool2d([2, 3])),
-    ("upsample_nearest2d", |_, x| x[0].upsample_nearest2d([5, 4])),
-    ("upsample_bilinear2d", |_, x| x[0].upsample_bilinear2d([5, 6], false)),
-    ("pixel_shuffle", |_, x| x[0].pixel_shuffle(2)?.sqr()),
-    ("pixel_unshuffle", |_, x| x[0].reshape([1, 1, 6, 8])?.pixel_unshuffle(2)?.sqr()),
-    ("group_norm", |_, x| x[0].group_norm(2, Some(&x[2]), Some(&x[2]), 1e-5)),
-    ("instance_norm", |_, x| x[0].instance_norm(Some(&x[2]), None, 1e-5)),
-    ("batch_norm_train", |_, x| Ok(x[0].batch_norm_train(Some(&x[2]), Some(&x[2]), 1e-5)?.0)),
-    ("batch_norm_eval", |g, x| {
-        // Into the running statistics no gradient flows.
-        let [mean, var] = [[0.1_f32, -0.3, 0.0, 0.4], [0.5, 1.5, 0.25, 2.0]].map(|c| g.constant(&c, [4]));
-        x[0].batch_norm_eval(&mean?, &var?, Some(&x[2]), Some(&x[2]), 1e-5)
-    }),
-];
-
-/// Functions that choose: of values a tenth and more apart.
-const CHOICES: Table = &[
-    ("max", |_, x| x[0].max(&[1], false)),
-    ("min", |_, x| x[0].min(&[0], false)),
-    ("max_pool1d", |_, x| x[0].reshape([1, 3, 4])?.max_pool1d(3, 2, 1)),
-    ("max_pool2d that tiles", |_, x| x[0].reshape([1, 2, 2, 3])?.max_pool2d([2, 3], [2, 3], [0, 0])),
-    ("adaptive_max_pool2d", |_, x| x[0].reshape([1, 1, 3, 4])?.adaptive_max_pool2d([2, 3])),
-    ("sort", |_, x| x[0].sort(1, true).map(|y| y.0)),
-    ("topk", |_, x| x[0].topk(2, 0, false).map(|y| y.0)),
-    ("median", |_, x| x[0].median(1, true)),
-    ("max_pool2d", |_, x| x[0].reshape([1, 1, 3, 4])?.max_pool2d([2, 2], [1, 2], [1, 0])),
-    ("sort, first axis", |_, x| x[0].sort(0, false)?.0.mul(&x[0])),
-    ("topk, last axis", |_, x| x[0].topk(3, 1, true)?.0.sqr()),
-    ("cumprod", |_, x| x[0].cumprod(1)),
-    ("prod", |_, x| x[0].prod(&[0], false)),
-    ("maximum", |_, x| x[0].maximum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
-    ("minimum", |_, x| x[0].minimum(&x[0].t()?.reshape([3, 4])?.add_scalar(0.05)?)),
-];
+use table::{CHOICES, IMAGES, POSITIVE, SEVERAL, Table, UNARY};
 
 /// The square, whose gradient is wrong by a factor or right.
 #[derive(Debug)]
@@ -253,7 +29,7 @@ impl Op for Square {
     fn name(&self) -> &'static str {
         "square"
     }
-    fn output_types(&self, inputs: &[&remat::dtype::TensorType]) -> Result<Vec<remat::dtype::TensorType>> {
+    fn output_types(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         Ok(vec![inputs[0].clone()])
     }
     fn gradient(&self, call: &GradientCall<'_>) -> Result<Vec<Option<Tensor>>> {
@@ -270,25 +46,35 @@ impl ElementwiseOp for Square {
     }
 }
 
-fn gpu() -> Gpu {
-    Gpu::test_builder().build_blocking().unwrap()
+/// Shapes of a group's tensors and what is in them.
+type Samples = Vec<(&'static [usize], Vec<f32>)>;
+
+/// Every group of functions with the tensors that it is looked at with.
+fn groups() -> [(Table, Samples); 5] {
+    // Of size 0.25 to 1: away from kinks at 0.
+    let noise = |shape: &'static [usize], seed| {
+        let values = engine::noise(shape.iter().product(), seed);
+        (shape, values.into_iter().map(|v| 0.75 * v + 0.25 * v.signum()).collect::<Vec<f32>>())
+    };
+    let positive = noise(&[3, 4], 2).1.into_iter().map(|v| 1.25 + 0.75 * v).collect();
+    let apart = [7, 2, 11, 4, 0, 9, 5, 1, 10, 3, 8, 6].iter().map(|&v| v as f32 * 0.2 - 1.0).collect();
+    [
+        (UNARY, vec![noise(&[3, 4], 1)]),
+        (POSITIVE, vec![(&[3, 4], positive)]),
+        (SEVERAL, vec![noise(&[3, 4], 1), noise(&[3, 4], 3), noise(&[4], 4)]),
+        (IMAGES, vec![noise(&[1, 4, 3, 4], 5), noise(&[4, 2, 2, 3], 6), noise(&[4], 7)]),
+        (CHOICES, vec![(&[3, 4], apart)]),
+    ]
 }
 
 #[test]
 fn the_librarys_own_gradients_and_a_wrong_one() {
-    let gpu = gpu();
+    let (_turn, gpu) = engine::gpu();
     let noise = || Sample::noise([3, 4], 1);
-    let apart: Vec<f32> = [7, 2, 11, 4, 0, 9, 5, 1, 10, 3, 8, 6].iter().map(|&v| v as f32 * 0.2 - 1.0).collect();
-    let images = vec![Sample::noise([1, 4, 3, 4], 5), Sample::noise([4, 2, 2, 3], 6), Sample::noise([4], 7)];
-    let groups: [(Table, Vec<Sample>, usize); 5] = [
-        (UNARY, vec![noise()], 12),
-        (POSITIVE, vec![Sample::uniform([3, 4], 0.5, 2.0, 2)], 12),
-        (SEVERAL, vec![noise(), Sample::noise([3, 4], 3), Sample::noise([4], 4)], 28),
-        (IMAGES, images, 100),
-        (CHOICES, vec![Sample::new([3, 4], apart)], 12),
-    ];
     let mut wrong = Vec::new();
-    for (table, samples, elements) in groups {
+    for (table, samples) in groups() {
+        let elements: usize = samples.iter().map(|(_, values)| values.len()).sum();
+        let samples: Vec<Sample> = samples.iter().map(|(shape, v)| Sample::new(*shape, v.clone())).collect();
         for (name, record) in table {
             match GradCheck::new(name).check_blocking(&gpu, &samples, record) {
                 Ok(report) => assert_eq!(report.elements, elements, "{name}"),
@@ -311,4 +97,117 @@ fn the_librarys_own_gradients_and_a_wrong_one() {
         GradCheck::new("square").check_blocking(&gpu, &[short], square(2.0)),
         Err(Error::Data { op: "gradcheck", .. })
     ));
+}
+
+/// Operations whose gradient cannot be compared with differences, and why.
+const NO_DIFFERENCES: &[(&str, &[&str])] = &[
+    (
+        "they draw, from a seed and a step",
+        &["rand_uniform", "rand_normal", "rand_int", "bernoulli", "permutation", "dropout"],
+    ),
+    (
+        "they make truth values",
+        &["logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite"],
+    ),
+    (
+        "they compare",
+        &["eq", "ne", "lt", "le", "gt", "ge", "eq_scalar", "ne_scalar", "lt_scalar", "le_scalar", "ge_scalar"],
+    ),
+    ("any and all are of truth values", &["any", "all"]),
+    ("they make integers", &["argmax", "argmin", "argsort", "one_hot", "digest", "to_i32", "to_u32", "to_bool"]),
+    ("they take no tensor", &["full", "full_i32", "full_u32", "full_bool", "zeros", "ones", "eye", "linspace"]),
+    ("... nor do these", &["iota", "arange", "arange_i32", "arange_f32"]),
+    ("halves round: tests/half", &["to_f16"]),
+    ("it stops gradients: ops_kernels/values.rs", &["detach"]),
+    ("it writes a state: cases_checkpoint.rs", &["assign"]),
+];
+
+#[test]
+fn every_operation_of_the_documentation_is_checked_by_differences_or_listed_with_a_reason() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let document = read("docs/ops.md");
+    let section = document.split("\n## ").find(|part| part.starts_with("Operations")).unwrap();
+    let operations: BTreeSet<&str> =
+        section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(operations.len() > 200, "{} operations", operations.len());
+    let table = read("tests/gradcheck/table.rs");
+    let checked = |name: &str| table.contains(&format!(".{name}(")) || table.contains(&format!("::{name}("));
+    let excused: BTreeSet<&str> = NO_DIFFERENCES.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let missing: Vec<&&str> = operations.iter().filter(|name| !checked(name) && !excused.contains(*name)).collect();
+    assert!(missing.is_empty(), "neither checked nor excused: {missing:?}");
+    let stale: Vec<&&str> = excused.iter().filter(|name| !operations.contains(*name)).collect();
+    assert!(stale.is_empty(), "excused, but there are none: {stale:?}");
+}
+
+/// Each function in the middle of a segment that is replayed: its gradients have the
+/// bits of those without a segment, under every policy.
+#[test]
+fn every_function_in_a_segment_has_gradients_of_equal_bits() {
+    let (_turn, gpu) = engine::gpu();
+    let params = Params::new(&gpu, 0);
+    let mut replays = 0;
+    for (table, samples) in groups() {
+        let names: Vec<String> = (0..samples.len()).map(|i| format!("x{i}")).collect();
+        let inputs: Vec<(&str, remat::gpu::InputData<'_>)> =
+            names.iter().zip(&samples).map(|(name, (_, values))| (name.as_str(), values.into())).collect();
+        for (name, function) in table {
+            let record = |segment: bool| {
+                engine::record(&gpu, |g| {
+                    let x: Vec<Tensor> = names
+                        .iter()
+                        .zip(&samples)
+                        .map(|(name, (shape, _))| g.input::<f32>(name, *shape))
+                        .collect::<Result<_>>()?;
+                    let inside = |x: Vec<Tensor>| {
+                        // Twice and half: every operand is made in the segment.
+                        let made = x.iter().map(|x| x.mul_scalar(2.0_f32)?.mul_scalar(0.5_f32));
+                        function(g, &made.collect::<Result<Vec<_>>>()?)?.sqr()?.tanh()
+                    };
+                    let y = if segment { g.checkpoint(x.clone(), inside)? } else { inside(x.clone())? };
+                    let loss = y.mul(&y)?.sum_all()?;
+                    Ok([vec![y], g.gradients(&loss, &x.iter().collect::<Vec<_>>())?].concat())
+                })
+            };
+            let plain = record(false);
+            let plan = engine::planned(&gpu, &plain, &Policy::None).unwrap();
+            let expected = engine::run(&gpu, &plain, plan, &params, &inputs).unwrap();
+            let segment = record(true);
+            let ran = engine::run_all(&gpu, &params, &segment, &inputs);
+            assert_eq!(ran.outputs, expected, "{name}: other bits in a segment");
+            assert!(ran.floats(1).iter().all(|v| v.is_finite()), "{name}: {:?}", ran.floats(1));
+            replays += usize::from(ran.plan(Policy::Segments).replayed_passes > 0);
+        }
+    }
+    let functions: usize = groups().iter().map(|(table, _)| table.len()).sum();
+    assert!(replays * 10 >= functions * 9, "{replays} of {functions} segments are replayed");
+}
+
+/// Given integers, a function has an integer result or is refused: nothing becomes a
+/// float unasked.
+#[test]
+fn integers_do_not_silently_become_floats() {
+    let (mut kept, mut refused) = (0, 0);
+    for dtype in [DType::I32, DType::U32, DType::Bool] {
+        for (table, samples) in groups() {
+            for (name, function) in table {
+                let g = Recorder::new();
+                let x = samples.iter().enumerate().map(|(i, (shape, _))| match dtype {
+                    DType::Bool => g.full_bool(*shape, true),
+                    _ => g.typed_input(&format!("x{i}"), TensorType::new(dtype, *shape)),
+                });
+                match function(&g, &x.collect::<Result<Vec<_>>>().unwrap()) {
+                    Ok(y) if name.starts_with("to_dtype") => assert!(y.dtype().is_float()),
+                    Ok(y) => {
+                        assert!(!y.dtype().is_float(), "{name} of {dtype} gives {}", y.dtype());
+                        kept += 1;
+                    }
+                    Err(Error::DType { .. }) => refused += 1,
+                    Err(other) => panic!("{name} of {dtype}: {other}"),
+                }
+            }
+        }
+    }
+    println!("{kept} results of integers, {refused} refusals");
+    assert!(kept > 50 && refused > 200, "{kept} kept, {refused} refused");
 }

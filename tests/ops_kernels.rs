@@ -12,4 +12,5 @@ mod ops_kernels {
     mod rows;
     mod scans;
     mod sorts;
+    mod values;
 }

@@ -32,7 +32,7 @@ fn every_half_converts_exactly() {
     let out = outputs(&[("x", (&all).into())], |g| {
         let x = g.input::<f16>("x", [1 << 16])?;
         let wide = x.to_f32()?.named("wide");
-        Ok(vec![wide.clone(), wide.to_f16()?, x.to_i32()?, x.to_bool()?.to_u32()?])
+        Ok(vec![wide.clone(), wide.to_f16()?, x.to_i32()?, x.to_bool()?.to_u32()?, x.to_u32()?])
     });
     let wide: Vec<u32> = out[0].read_blocking::<f32>().unwrap().iter().map(|v| v.to_bits()).collect();
     let expected: Vec<u32> = all.iter().map(|v| v.to_f32().to_bits()).collect();
@@ -41,6 +41,8 @@ fn every_half_converts_exactly() {
     assert_eq!(bits(&out[1].read_blocking::<f16>().unwrap()), bits(&back));
     let whole: Vec<i32> = all.iter().map(|v| v.to_f32() as i32).collect();
     assert_eq!(out[2].read_blocking::<i32>().unwrap(), whole);
+    let unsigned: Vec<u32> = all.iter().map(|v| v.to_f32() as u32).collect();
+    assert_eq!(out[4].read_blocking::<u32>().unwrap(), unsigned);
     let truth: Vec<u32> = all.iter().map(|v| u32::from(v.to_f32() != 0.0)).collect();
     assert_eq!(out[3].read_blocking::<u32>().unwrap(), truth);
 }
