@@ -88,7 +88,7 @@ fn normal(index: usize, stream: u32, run: (u32, u32)) -> f64 {
     let [u, v] = [pair, pair + 1].map(|i| f64::from(word(i, stream, run) >> 8) / 16_777_216.0);
     let radius = (-2.0 * (u + 1.0 / 16_777_216.0).ln()).sqrt();
     let angle = std::f64::consts::TAU * v;
-    radius * if index % 2 == 0 { angle.cos() } else { angle.sin() }
+    radius * if index.is_multiple_of(2) { angle.cos() } else { angle.sin() }
 }
 
 /// What is wrong with the words of one run, and how far the normal numbers are off.
