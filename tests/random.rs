@@ -1,6 +1,6 @@
 //! Random numbers are those of a plain generator, bit by bit: uniform numbers, truth
 //! values, permutations, whole numbers and dropout; normal ones to 1e-5. The browsers
-//! run the same (`web/src/checks/random.rs`), so that all adapters agree.
+//! run the same (`web/checks/src/checks/random.rs`), so that all adapters agree.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "random/case.rs"]

@@ -3,7 +3,7 @@
 //! tolerances of `tests/reference/README.md`.
 //!
 //! Each alone, amid other ops, and in a segment. The browsers run the same
-//! (`web/src/checks/ops.rs`).
+//! (`web/checks/src/checks/ops.rs`).
 //!
 //! A new op needs a line in [`table::TABLE`] and a higher [`COVERED`].
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -120,7 +120,7 @@ fn web(args: &WebArgs) -> Result<ExitCode, String> {
     let label = args.browser.map_or("page", Browser::name);
     let session = Arc::new(Session::new(label, None)?);
     let address = web::serve(&paths, args.port, &session)?;
-    let default = if paths.root.join("web/index.html").is_file() { "index.html" } else { "test.html" };
+    let default = "test.html";
     let page = args.page.as_deref().unwrap_or(default);
     if let Some(picture) = &args.screenshot {
         let picture = std::path::absolute(picture).map_err(|error| error.to_string())?;

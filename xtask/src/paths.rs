@@ -51,7 +51,7 @@ impl Paths {
 
     /// The folder that is served to the browser.
     pub(crate) fn web_out(&self) -> PathBuf {
-        self.target.join("web")
+        self.target.join("web-checks")
     }
 
     /// Where the browsers' reports are kept, a file of JSON lines for each browser.

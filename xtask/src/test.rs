@@ -150,7 +150,7 @@ impl Run {
                  to its toolchain; the wasm stage compiles the same code with another compiler"
             )));
         }
-        let mut clippy = self.cargo(&["clippy", "--package", "remat", "--package", "remat-web"]);
+        let mut clippy = self.cargo(&["clippy", "--package", "remat", "--package", "remat-web-checks"]);
         clippy.args(["--lib", "--target", TARGET, "--", "-D", "warnings"]);
         self.plain(&clippy)
     }

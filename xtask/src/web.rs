@@ -16,7 +16,7 @@ use crate::report::Session;
 use crate::shaders;
 
 /// The module's name, as the pages import it.
-const MODULE: &str = "remat_web";
+const MODULE: &str = "remat_web_checks";
 
 const LONGEST_HOLD_MS: u64 = 10 * 60 * 1000;
 
@@ -37,13 +37,13 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    /// How to compile `remat-web` on this machine.
+    /// How to compile `remat-web-checks` on this machine.
     ///
     /// # Errors
     /// There is no way to, see [`toolchain`].
     pub(crate) fn new(paths: &Paths, profile: Profile) -> Result<Self, String> {
         let mut command = Command::new(cargo());
-        command.args(["build", "--package", "remat-web", "--lib", "--target", TARGET]);
+        command.args(["build", "--package", "remat-web-checks", "--lib", "--target", TARGET]);
         command.current_dir(&paths.root);
         if profile == Profile::Release {
             command.arg("--release");
@@ -77,7 +77,7 @@ impl Build {
         bindgen.arg(module).arg(&out).current_dir(&paths.root);
         process::run(&bindgen, deadline)?;
         blocking::check(&out, MODULE)?;
-        copy_pages(&paths.root.join("web"), &out)
+        copy_pages(&paths.root.join("web/checks"), &out)
     }
 }
 
@@ -143,7 +143,7 @@ fn answer(paths: &Paths, session: &Session, request: &Request) -> Response {
     }
 }
 
-/// Answers late, so that a page is not loaded before, see web/picture.html.
+/// Answers late, so that a page is not loaded before, see web/checks/picture.html.
 fn hold(path: &str) -> Response {
     match path.trim_start_matches("/hold/").parse() {
         Ok(ms) if ms <= LONGEST_HOLD_MS => {

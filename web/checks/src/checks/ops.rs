@@ -2,9 +2,9 @@
 //! in a segment, where a replay has the same bits.
 #![allow(clippy::unwrap_used, reason = "shared with the native tests: files of the project are as they should be")]
 
-#[path = "../../../tests/reference_ops/case.rs"]
+#[path = "../../../../tests/reference_ops/case.rs"]
 mod case;
-#[path = "../../../tests/reference_ops/table.rs"]
+#[path = "../../../../tests/reference_ops/table.rs"]
 mod table;
 
 use std::future::poll_fn;

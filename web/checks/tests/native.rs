@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use remat::gpu::Gpu;
-use remat_web::training::{self, MLPS, agree, deviation, every_policy, summary};
+use remat_web_checks::training::{self, MLPS, agree, deviation, every_policy, summary};
 use serde_json::{Map, json};
 
 #[test]
@@ -16,7 +16,7 @@ fn trainings_agree_under_every_policy() {
         println!("{}: {}", mlp.name, summary(&runs, 0.0));
         all.insert(mlp.name.to_owned(), json!(runs[0].losses));
     }
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/reference");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/reference");
     let description = std::fs::read_to_string(format!("{folder}/training.json")).unwrap();
     let fixture =
         training::gpt(&description, &std::fs::read(format!("{folder}/training.safetensors")).unwrap()).unwrap();

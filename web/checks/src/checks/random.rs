@@ -1,6 +1,6 @@
 //! Random numbers against a plain generator, whose words the native tests expect too.
 
-#[path = "../../../tests/random/case.rs"]
+#[path = "../../../../tests/random/case.rs"]
 mod case;
 
 use remat::checkpoint::Policy;

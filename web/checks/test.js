@@ -85,7 +85,7 @@ async function compile(device, { name, source, pipelines }) {
 }
 
 async function engine() {
-  const { default: init, run_tests } = await import('./remat_web.js');
+  const { default: init, run_tests } = await import('./remat_web_checks.js');
   await init();
   const { passed, failed } = JSON.parse(await run_tests(report, only));
   counts.passed += passed;
