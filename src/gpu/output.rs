@@ -48,6 +48,8 @@ impl Ring {
 pub struct RunOutputs {
     /// Number of the run, counted from 0 per step.
     pub run: u64,
+    /// Dispatches of the plan that were encoded for it, replays included.
+    pub dispatches: u32,
     /// The outputs, in recorded order.
     pub outputs: Vec<Output>,
 }

@@ -322,7 +322,7 @@ impl Executable {
         self.upload(inputs);
         let order = lock(&self.ring.order);
         let run = self.ring.runs.fetch_add(1, Ordering::AcqRel);
-        let mut index = None;
+        let (mut index, mut dispatches) = (None, 0);
         for (at, range) in bound.submits.iter().enumerate() {
             let mut encoder = inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             match (watch, range.is_empty()) {
@@ -330,6 +330,7 @@ impl Executable {
                 (None, false) => encode(&mut encoder, &bound.ops[range.clone()]),
                 (Some(watch), false) => watch.encode(&mut encoder, &bound.ops[range.clone()], &bound.spaces)?,
             }
+            dispatches += bound.ops[range.clone()].iter().filter(|op| op.dispatch.is_some()).count() as u32;
             if at + 1 == bound.submits.len() {
                 self.copy_outputs(&mut encoder, &bound.spaces, run)?;
             }
@@ -342,7 +343,7 @@ impl Executable {
         }
         inner.poll();
         inner.faults.check()?;
-        Ok(self.outputs(run))
+        Ok(self.outputs(run, dispatches))
     }
 
     fn upload(&self, inputs: &[&InputData<'_>]) {
@@ -370,7 +371,7 @@ impl Executable {
         Ok(())
     }
 
-    fn outputs(&self, run: u64) -> RunOutputs {
+    fn outputs(&self, run: u64, dispatches: u32) -> RunOutputs {
         let place = |index: usize| self.plan.outputs.iter().find(|o| o.output as usize == index);
         let output = |(index, info): (usize, &crate::fuse::program::OutputInfo)| Output {
             ring: self.ring.clone(),
@@ -380,7 +381,7 @@ impl Executable {
             ty: info.ty.clone(),
             place: place(index).map(|o| (o.slot_offset, o.bytes)),
         };
-        RunOutputs { run, outputs: self.program.outputs.iter().enumerate().map(output).collect() }
+        RunOutputs { run, dispatches, outputs: self.program.outputs.iter().enumerate().map(output).collect() }
     }
 }
 

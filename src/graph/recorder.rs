@@ -173,7 +173,7 @@ impl Recorder {
 
     /// Records `body` so that it computes in `dtype` with parameters that stay as
     /// they are: [`Recorder::param`] gives a parameter (not other state) converted
-    /// to `dtype`, and the embedding layer its rows. All that follows from them is
+    /// to `dtype`, the embedding layer its rows, and other layers convert their input. All that follows from them is
     /// `dtype`, except for what is `f32` by its rule, such as cross-entropy. The
     /// gradients of parameters have the parameters' own type.
     ///

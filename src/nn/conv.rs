@@ -1,7 +1,7 @@
 //! Convolutions, with PyTorch's names and first values: weight and bias uniform in
 //! `+-1/sqrt(fan in)`.
 
-use super::{Module, dotted};
+use super::{Module, computed_in, dotted};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::ops::Conv2dOptions;
@@ -81,7 +81,7 @@ impl Module for Conv2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let recorder = x.recorder();
         let bias = self.bias.as_ref().map(|bias| recorder.param(bias)).transpose()?;
-        x.conv2d(&recorder.param(&self.weight)?, bias.as_ref(), self.options)
+        computed_in(x)?.conv2d(&recorder.param(&self.weight)?, bias.as_ref(), self.options)
     }
     fn parameters(&self) -> Vec<Param> {
         std::iter::once(self.weight.clone()).chain(self.bias.clone()).collect()
@@ -125,7 +125,12 @@ impl Module for ConvTranspose2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let recorder = x.recorder();
         let bias = self.bias.as_ref().map(|bias| recorder.param(bias)).transpose()?;
-        x.conv_transpose2d(&recorder.param(&self.weight)?, bias.as_ref(), self.options, self.output_padding)
+        computed_in(x)?.conv_transpose2d(
+            &recorder.param(&self.weight)?,
+            bias.as_ref(),
+            self.options,
+            self.output_padding,
+        )
     }
     fn parameters(&self) -> Vec<Param> {
         std::iter::once(self.weight.clone()).chain(self.bias.clone()).collect()
@@ -173,7 +178,7 @@ impl Module for Conv1d {
         let recorder = x.recorder();
         let bias = self.bias.as_ref().map(|bias| recorder.param(bias)).transpose()?;
         let weight = recorder.param(&self.weight)?;
-        x.conv1d(&weight, bias.as_ref(), self.stride, self.padding, self.dilation, self.groups)
+        computed_in(x)?.conv1d(&weight, bias.as_ref(), self.stride, self.padding, self.dilation, self.groups)
     }
     fn parameters(&self) -> Vec<Param> {
         std::iter::once(self.weight.clone()).chain(self.bias.clone()).collect()

@@ -1,6 +1,6 @@
 //! Linear, embedding, layer norm and dropout.
 
-use super::{Lora, Module, dotted};
+use super::{Lora, Module, computed_in, dotted};
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::params::{Init, Param, Params};
@@ -71,6 +71,7 @@ impl Linear {
 
     /// `part` picks from everything that has a row per output.
     fn forward_with(&self, x: &Tensor, part: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let x = &computed_in(x)?;
         let recorder = x.recorder();
         let rows = |param: &Param| part(&recorder.param(param)?);
         let bias = self.bias.as_ref().map(rows).transpose()?;
@@ -157,7 +158,7 @@ impl Module for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         // A few numbers per channel, which the kernel reads as they are.
         let recorder = x.recorder();
-        x.layer_norm(Some(&recorder.state(&self.weight)?), Some(&recorder.state(&self.bias)?), self.eps)
+        computed_in(x)?.layer_norm(Some(&recorder.state(&self.weight)?), Some(&recorder.state(&self.bias)?), self.eps)
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone(), self.bias.clone()]

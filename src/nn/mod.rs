@@ -98,6 +98,13 @@ pub trait Module {
     }
 }
 
+/// `x` as a layer takes it: floats in the data type of the innermost
+/// [`crate::graph::Recorder::autocast`], as its parameters come.
+fn computed_in(x: &Tensor) -> Result<Tensor> {
+    let wanted = x.recorder().autocast_dtype().filter(|_| x.dtype().is_float());
+    x.to_dtype(wanted.unwrap_or(x.dtype()))
+}
+
 /// Joins a prefix and a name with a dot; an empty prefix adds none.
 fn dotted(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }

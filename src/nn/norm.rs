@@ -1,6 +1,6 @@
 //! Norms: root mean square, group, instance, batch. First values: weights 1, biases 0.
 
-use super::{Module, dotted};
+use super::{Module, computed_in, dotted};
 use crate::dtype::{DType, TensorType};
 use crate::error::{Error, Result};
 use crate::fuse::program::Category;
@@ -28,7 +28,7 @@ impl RmsNorm {
 
 impl Module for RmsNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.rms_norm(Some(&x.recorder().param(&self.weight)?), self.eps)
+        computed_in(x)?.rms_norm(Some(&x.recorder().param(&self.weight)?), self.eps)
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone()]
@@ -67,7 +67,7 @@ impl Module for GroupNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let recorder = x.recorder();
         let (weight, bias) = (recorder.param(&self.weight)?, recorder.param(&self.bias)?);
-        x.group_norm(self.groups, Some(&weight), Some(&bias), self.eps)
+        computed_in(x)?.group_norm(self.groups, Some(&weight), Some(&bias), self.eps)
     }
     fn parameters(&self) -> Vec<Param> {
         vec![self.weight.clone(), self.bias.clone()]
@@ -113,6 +113,7 @@ impl Module for InstanceNorm {
                 "it needs more than one value per channel and sample, or the result is the bias".into(),
             ));
         }
+        let x = computed_in(x)?;
         let recorder = x.recorder();
         let Some((weight, bias)) = &self.affine else { return x.instance_norm(None, None, self.eps) };
         x.instance_norm(Some(&recorder.param(weight)?), Some(&recorder.param(bias)?), self.eps)
@@ -172,6 +173,7 @@ impl BatchNorm2d {
 
 impl Module for BatchNorm2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = computed_in(x)?;
         let recorder = x.recorder();
         let (weight, bias) = (recorder.param(&self.weight)?, recorder.param(&self.bias)?);
         let (mean, var) = (recorder.param(&self.running_mean)?, recorder.param(&self.running_var)?);

@@ -290,3 +290,46 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(g.autocast_dtype(), None);
     assert_eq!(g.param(&weight).unwrap().dtype(), DType::F32);
 }
+
+/// Layers take `f32` inside `autocast`, as a user's images come; integers stay.
+#[test]
+fn layers_convert_their_input() {
+    use remat::nn::{
+        BatchNorm2d, Conv1d, Conv2d, ConvTranspose2d, GroupNorm, InstanceNorm, LayerNorm, Linear, Module, RmsNorm,
+    };
+    use remat::ops::Conv2dOptions;
+    let (params, plain) = (Params::offline(3), Conv2dOptions::default());
+    let linear = Linear::new(&params, "linear", 8, 8, true).unwrap();
+    let layers: Vec<(&str, Box<dyn Module>, &[usize])> = vec![
+        ("linear", Box::new(linear), &[4, 8]),
+        ("layer_norm", Box::new(LayerNorm::new(&params, "ln", 8).unwrap()), &[4, 8]),
+        ("rms_norm", Box::new(RmsNorm::new(&params, "rms", 8).unwrap()), &[4, 8]),
+        ("group_norm", Box::new(GroupNorm::new(&params, "group", 2, 4).unwrap()), &[2, 4, 4, 4]),
+        ("instance_norm", Box::new(InstanceNorm::new(&params, "instance", 4, true).unwrap()), &[2, 4, 4, 4]),
+        ("batch_norm", Box::new(BatchNorm2d::new(&params, "batch", 4).unwrap()), &[2, 4, 4, 4]),
+        ("batch_norm eval", Box::new(BatchNorm2d::new(&params, "eval", 4).unwrap().eval()), &[2, 4, 4, 4]),
+        ("conv2d", Box::new(Conv2d::new(&params, "c2", [4, 4], 3, plain, true).unwrap()), &[2, 4, 4, 4]),
+        ("transposed", Box::new(ConvTranspose2d::new(&params, "t2", [4, 4], 2, plain, true).unwrap()), &[2, 4, 4, 4]),
+        ("conv1d", Box::new(Conv1d::new(&params, "c1", [4, 4], 3, 1, 1, true).unwrap()), &[2, 4, 8]),
+    ];
+    for (name, layer, shape) in &layers {
+        let g = Recorder::new();
+        let x = g.input::<f32>("x", *shape).unwrap();
+        let outside = layer.forward(&x).unwrap();
+        assert_eq!(outside.dtype(), DType::F32, "{name}");
+        let g = Recorder::new();
+        let x = g.input::<f32>("x", *shape).unwrap();
+        let (y, loss) = g
+            .autocast(DType::F16, || {
+                let y = layer.forward(&x)?;
+                Ok((y.clone(), y.to_f32()?.sqr()?.sum_all()?))
+            })
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(y.dtype(), DType::F16, "{name}");
+        let weights: Vec<Tensor> = layer.parameters().iter().map(|p| g.state(p).unwrap()).collect();
+        let weights: Vec<&Tensor> = weights.iter().collect();
+        for gradient in g.gradients(&loss, &weights).unwrap() {
+            assert_eq!(gradient.dtype(), DType::F32, "{name}");
+        }
+    }
+}
