@@ -15,11 +15,13 @@
 //!
 //! Nothing here recurses: a chain may be as long as memory allows.
 
+use std::collections::BTreeMap;
+
 use crate::checkpoint::Decision;
 use crate::checkpoint::facts::{Facts, NONE};
 use crate::checkpoint::paths::ROOT;
 use crate::error::{Error, Result};
-use crate::fuse::program::{Mark, Operand, Phase};
+use crate::fuse::program::{Mark, Operand, PassId, Phase};
 
 /// One pass in the order of encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,7 @@ pub(crate) fn replay(facts: &Facts<'_>, order: &[u32], decision: &Decision) -> R
     let mut walk = Walk::new(facts, order, decision);
     for (position, &pass) in order.iter().enumerate() {
         walk.now = position as u32;
+        walk.sweep = facts.program.sweep_of(PassId(pass)) as u32;
         for operand in &facts.program.passes[pass as usize].operands {
             if let Some(read) = operand.read() {
                 if !walk.available(read.0) {
@@ -106,6 +109,8 @@ struct Walk<'a> {
     /// The last position at which it is there.
     until: Vec<u32>,
     now: u32,
+    /// The sweep of the pass at `now`.
+    sweep: u32,
     pending: Vec<(u32, u32)>,
 }
 
@@ -114,8 +119,9 @@ struct Levels {
     level: Vec<u32>,
     dropped: Vec<bool>,
     last_forward: Vec<u32>,
-    /// `None` for one that no backward pass reads.
-    last_backward: Vec<Option<u32>>,
+    /// By storage and sweep: a call of `gradients` does not keep what it has had
+    /// rebuilt for a later one, so that several take no more memory than one.
+    last_backward: BTreeMap<(u32, u32), u32>,
 }
 
 impl Levels {
@@ -126,11 +132,12 @@ impl Levels {
             level: vec![ROOT; count],
             dropped: vec![false; count],
             last_forward: vec![0; count],
-            last_backward: vec![None; count],
+            last_backward: BTreeMap::new(),
         };
         for (position, &pass) in order.iter().enumerate() {
             let position = position as u32;
             let node = decision.paths.of_pass(pass as usize);
+            let sweep = program.sweep_of(PassId(pass)) as u32;
             let forward = program.passes[pass as usize].phase == Phase::Forward;
             for operand in &program.passes[pass as usize].operands {
                 if let Some(read) = operand.read() {
@@ -139,7 +146,7 @@ impl Levels {
                         levels.level[read] = decision.paths.common(levels.level[read], node);
                         levels.last_forward[read] = position;
                     } else {
-                        levels.last_backward[read] = Some(position);
+                        levels.last_backward.insert((read as u32, sweep), position);
                     }
                 }
                 if let Some(made) = operand.made() {
@@ -190,6 +197,7 @@ impl<'a> Walk<'a> {
             current: facts.external.clone(),
             until: vec![NONE; count],
             now: 0,
+            sweep: 0,
             pending: Vec::new(),
         }
     }
@@ -268,8 +276,10 @@ impl<'a> Walk<'a> {
             None if self.levels.dropped[index] => self.levels.last_forward[index],
             None => NONE,
             Some(_) if self.levels.level[index] == ROOT => NONE,
-            Some(region) => match self.levels.last_backward[index] {
-                Some(last) if last > self.now && self.decision.paths.contains(self.levels.level[index], region) => last,
+            Some(region) => match self.levels.last_backward.get(&(storage, self.sweep)) {
+                Some(&last) if last > self.now && self.decision.paths.contains(self.levels.level[index], region) => {
+                    last
+                }
                 _ => self.now,
             },
         };

@@ -1,7 +1,7 @@
 //! From nodes to drafts of passes: which values get memory, which are fused.
 
 use super::group::{Groups, group, is_widening};
-use super::program::{Category, Phase, SegmentId, Storage, StorageId, StorageKind};
+use super::program::{Category, PassId, Phase, SegmentId, Storage, StorageId, StorageKind};
 use crate::dtype::{DType, Layout, TensorType};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, NodeId, Source, ValueId};
@@ -90,16 +90,20 @@ pub(super) struct Drafts {
     pub(super) passes: Vec<Draft>,
     /// Where each output value lies; contiguous from its storage's start.
     pub(super) outputs: Vec<Option<StorageId>>,
+    /// The first pass of each of the graph's sweeps.
+    pub(super) sweeps: Vec<PassId>,
 }
 
 pub(super) fn draft(graph: &Graph, profile: &DeviceProfile) -> Result<Drafts> {
     let mut builder = Builder::new(graph, profile);
     builder.sources();
     for index in 0..graph.nodes.len() {
+        builder.begin_sweeps(index);
         if builder.live[index] {
             builder.node(NodeId(index as u32))?;
         }
     }
+    builder.begin_sweeps(graph.nodes.len());
     builder.outputs()?;
     Ok(builder.drafts)
 }
@@ -123,6 +127,13 @@ impl<'a> Builder<'a> {
             live,
             placed: vec![None; graph.values.len()],
             drafts: Drafts::default(),
+        }
+    }
+
+    /// Notes where sweeps begin whose first node is `node` or one before it.
+    fn begin_sweeps(&mut self, node: usize) {
+        while self.graph.sweeps.get(self.drafts.sweeps.len()).is_some_and(|first| first.index() <= node) {
+            self.drafts.sweeps.push(PassId(self.drafts.passes.len() as u32));
         }
     }
 

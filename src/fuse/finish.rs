@@ -38,6 +38,7 @@ pub(super) fn finish(graph: &Graph, profile: &DeviceProfile, drafts: Drafts) -> 
     program.inputs.clone_from(&graph.inputs);
     program.constants.clone_from(&graph.constants);
     program.states.clone_from(&graph.states);
+    program.sweeps = drafts.sweeps;
     Ok(program)
 }
 

@@ -293,6 +293,9 @@ pub struct Program {
     pub states: Vec<StateInfo>,
     /// What a run hands back.
     pub outputs: Vec<OutputInfo>,
+    /// Where each sweep of [`crate::graph::Recorder::gradients`] begins: its first pass,
+    /// or the number of passes if none followed.
+    pub sweeps: Vec<PassId>,
 }
 
 impl Program {
@@ -306,6 +309,12 @@ impl Program {
     #[must_use]
     pub fn pass(&self, id: PassId) -> &Pass {
         &self.passes[id.index()]
+    }
+
+    /// Which sweep a pass belongs to: 0 before the first, then counted from 1.
+    #[must_use]
+    pub fn sweep_of(&self, pass: PassId) -> usize {
+        self.sweeps.partition_point(|first| *first <= pass)
     }
 
     /// For each storage the pass that makes it, if any.

@@ -108,6 +108,8 @@ pub struct Graph {
     pub states: Vec<StateInfo>,
     /// Values that a run hands back, with a label each.
     pub outputs: Vec<(String, ValueId)>,
+    /// The first node of each call of [`Recorder::gradients`], in recorded order.
+    pub sweeps: Vec<NodeId>,
 }
 
 impl Value {

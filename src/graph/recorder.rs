@@ -334,7 +334,11 @@ impl Recorder {
         if !self.is_same(loss.recorder()) {
             return Err(Error::OtherRecording { op: "gradients", operand: 0 });
         }
-        drop(self.open("gradients")?);
+        {
+            let mut rec = self.open("gradients")?;
+            let first = NodeId(rec.graph.nodes.len() as u32);
+            rec.graph.sweeps.push(first);
+        }
         crate::grad::gradients(loss, wrt)
     }
 
