@@ -1,5 +1,7 @@
 //! What planning and fusion know of a device: limits and class, as pure data.
 
+use crate::plan::PlanOptions;
+
 /// The kind of adapter, which decides kernel variants and the cost table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AdapterClass {
@@ -58,6 +60,8 @@ pub struct DeviceProfile {
     pub offset_alignment_bytes: u64,
     /// Rates of the cost model.
     pub rates: Rates,
+    /// How hard the planner searches.
+    pub planning: PlanOptions,
 }
 
 impl DeviceProfile {
@@ -73,6 +77,7 @@ impl DeviceProfile {
             max_workgroups_per_dimension: 65_535,
             offset_alignment_bytes: 256,
             rates: Rates::of_class(class),
+            planning: PlanOptions::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::fuse::program::Program;
 use crate::gpu::{Executable, Gpu, InputData, Output, RunOutputs, Verified};
 use crate::graph::{Recorder, Tensor, TensorTree};
 use crate::params::Params;
-use crate::plan::{ParetoPoint, Plan, plan};
+use crate::plan::{ParetoPoint, Plan, Planning};
 use crate::profile::DeviceProfile;
 use crate::shared::Shared;
 
@@ -25,10 +25,9 @@ pub struct PlannedStep<O> {
 /// A recording fused into passes, to be planned under several policies.
 #[derive(Debug)]
 pub struct RecordedStep<O> {
-    program: Shared<Program>,
+    planning: Planning,
     outputs: O,
     params: Option<Params>,
-    profile: DeviceProfile,
 }
 
 impl<O: TensorTree> RecordedStep<O> {
@@ -49,13 +48,13 @@ impl<O: TensorTree> RecordedStep<O> {
             .collect();
         let graph = recorder.finish(&labels)?;
         let program = Shared::new(crate::fuse::fuse(&graph, profile)?);
-        Ok(Self { program, outputs, params, profile: profile.clone() })
+        Ok(Self { planning: Planning::new(program, profile.clone()), outputs, params })
     }
 
     /// The passes, the same under every policy.
     #[must_use]
     pub fn program(&self) -> &Shared<Program> {
-        &self.program
+        self.planning.program()
     }
 
     /// Peak against estimated time of at most `points` plans: see [`crate::plan::pareto`].
@@ -63,15 +62,15 @@ impl<O: TensorTree> RecordedStep<O> {
     /// # Errors
     /// [`crate::Error::Limit`], [`crate::Error::PlanCheck`].
     pub fn pareto(&self, points: usize) -> Result<Vec<ParetoPoint>> {
-        crate::plan::pareto(&self.program, &self.profile, points)
+        self.planning.pareto(points)
     }
 
-    /// Plans under a policy.
+    /// Plans under a policy. Budgets share one search, which the first one makes.
     ///
     /// # Errors
     /// [`crate::Error::Policy`], [`crate::Error::BudgetTooSmall`], [`crate::Error::Limit`].
     pub fn plan(&self, policy: &Policy) -> Result<Plan> {
-        plan(&self.program, policy, &self.profile)
+        self.planning.plan(policy)
     }
 }
 
@@ -83,7 +82,12 @@ impl<O: TensorTree> PlannedStep<O> {
     pub fn new(profile: &DeviceProfile, policy: &Policy, record: impl FnOnce(&Recorder) -> Result<O>) -> Result<Self> {
         let recorded = RecordedStep::new(profile, record)?;
         let plan = recorded.plan(policy)?;
-        Ok(Self { program: recorded.program, plan, outputs: recorded.outputs, params: recorded.params })
+        Ok(Self {
+            program: recorded.planning.program().clone(),
+            plan,
+            outputs: recorded.outputs,
+            params: recorded.params,
+        })
     }
 }
 

@@ -5,11 +5,14 @@
 //! of recomputing it. Every step of the way is a candidate. Effort is counted
 //! in passes walked, so the same program gives the same candidates anywhere.
 
+use std::sync::OnceLock;
+
 use crate::checkpoint::Decision;
 use crate::checkpoint::candidates::regions;
 use crate::checkpoint::facts::{Facts, NONE};
 use crate::error::Result;
 use crate::fuse::program::StorageId;
+use crate::solve::Deadline;
 
 /// What a decision costs, before anything is placed.
 #[derive(Debug, Clone, Default)]
@@ -25,43 +28,66 @@ pub(crate) struct Evaluated {
     pub(crate) saved_at_peak: Vec<StorageId>,
 }
 
-/// A decision and what it costs.
+/// How a candidate says which passes run when.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// By what is dropped.
+    Decision(Decision),
+    /// By the order of the solver's nodes, in the model of this index.
+    Order(usize, Vec<u32>),
+}
+
+/// A way and what it costs.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    /// The decision.
-    pub(crate) decision: Decision,
+    /// The way.
+    pub(crate) way: Way,
     /// Largest sum of live arena bytes.
     pub(crate) live_bytes: u64,
     /// Estimated time of a run.
     pub(crate) cost_ns: f64,
-    saved_at_peak: Vec<StorageId>,
+    /// Bytes of the arena, once it was placed.
+    pub(crate) arena: OnceLock<u64>,
 }
 
-/// Passes walked in all.
-const EFFORT: usize = 1_500_000;
-/// Of these, for decisions by regions.
-const EFFORT_FOR_REGIONS: usize = EFFORT / 2;
+impl Candidate {
+    /// An order of the solver's nodes.
+    pub(crate) fn of_order(model: usize, order: Vec<u32>, live_bytes: u64, cost_ns: f64) -> Self {
+        Self { way: Way::Order(model, order), live_bytes, cost_ns, arena: OnceLock::new() }
+    }
+}
+
+/// How long to search.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// Passes walked in all.
+    pub(crate) passes: usize,
+    /// The clock's end.
+    pub(crate) deadline: Deadline,
+}
+
 /// Values dropped in a row without a lower peak before a way is given up.
 const PATIENCE: usize = 12;
 /// Steps of one way at most: large programs drop several values per step.
 const STEPS: usize = 128;
 
-/// Every decision worth choosing: each one with less memory is dearer. Sorted
-/// by cost; the first keeps everything. Each decision is tried in each of
+/// Decisions to choose from; the first keeps everything. Each is tried in each of
 /// `orders` orders of passes, which are candidates of their own: an order may
-/// take less memory and repeat more.
+/// take less memory and repeat more. `others` are tried besides those by regions.
 ///
 /// # Errors
 /// Those of evaluating the first decision, which keeps everything.
 pub(crate) fn search(
     facts: &Facts<'_>,
     orders: usize,
+    others: Vec<Decision>,
+    effort: Effort,
     evaluate: &mut dyn FnMut(&Decision) -> Result<Evaluated>,
 ) -> Result<Vec<Candidate>> {
-    let mut search = Search { facts, evaluate, found: Vec::new(), spent: 0 };
+    let mut search = Search { facts, evaluate, found: Vec::new(), spent: 0, effort };
     let decisions = regions(facts);
     for (index, decision) in decisions.into_iter().enumerate() {
-        if search.spent > EFFORT_FOR_REGIONS {
+        if search.is_over(effort.passes / 2) {
             break;
         }
         for order in 0..orders {
@@ -71,29 +97,48 @@ pub(crate) fn search(
             }
         }
     }
+    for decision in others {
+        for order in 0..orders {
+            // One that cannot be walked is no candidate.
+            drop(search.add(decision.in_order(order)));
+        }
+    }
     for start in search.starts() {
         search.drop_values(start);
     }
-    Ok(pareto(search.found))
+    Ok(search.found.into_iter().map(Found::candidate).collect())
+}
+
+/// A decision on the way, to be gone on from.
+struct Found {
+    decision: Decision,
+    evaluated: Evaluated,
+}
+
+impl Found {
+    fn candidate(self) -> Candidate {
+        let Evaluated { live_bytes, cost_ns, .. } = self.evaluated;
+        Candidate { way: Way::Decision(self.decision), live_bytes, cost_ns, arena: OnceLock::new() }
+    }
 }
 
 struct Search<'a> {
     facts: &'a Facts<'a>,
     evaluate: &'a mut dyn FnMut(&Decision) -> Result<Evaluated>,
-    found: Vec<Candidate>,
+    found: Vec<Found>,
     spent: usize,
+    effort: Effort,
 }
 
 impl Search<'_> {
+    fn is_over(&self, passes: usize) -> bool {
+        !self.found.is_empty() && (self.spent > passes || self.effort.deadline.is_over())
+    }
+
     fn add(&mut self, decision: Decision) -> Result<usize> {
         let evaluated = (self.evaluate)(&decision)?;
         self.spent += evaluated.effort;
-        self.found.push(Candidate {
-            decision,
-            live_bytes: evaluated.live_bytes,
-            cost_ns: evaluated.cost_ns,
-            saved_at_peak: evaluated.saved_at_peak,
-        });
+        self.found.push(Found { decision, evaluated });
         Ok(self.found.len() - 1)
     }
 
@@ -101,14 +146,14 @@ impl Search<'_> {
     /// of those that save at least half of what that one saves.
     fn starts(&self) -> Vec<usize> {
         let lowest = (0..self.found.len()).min_by(|&a, &b| {
-            let (a, b) = (&self.found[a], &self.found[b]);
+            let (a, b) = (&self.found[a].evaluated, &self.found[b].evaluated);
             a.live_bytes.cmp(&b.live_bytes).then(a.cost_ns.total_cmp(&b.cost_ns))
         });
         let Some(lowest) = lowest else { return Vec::new() };
-        let middle = self.found[0].live_bytes / 2 + self.found[lowest].live_bytes / 2;
+        let middle = self.found[0].evaluated.live_bytes / 2 + self.found[lowest].evaluated.live_bytes / 2;
         let cheapest = (0..self.found.len())
-            .filter(|&c| self.found[c].live_bytes <= middle)
-            .min_by(|&a, &b| self.found[a].cost_ns.total_cmp(&self.found[b].cost_ns));
+            .filter(|&c| self.found[c].evaluated.live_bytes <= middle)
+            .min_by(|&a, &b| self.found[a].evaluated.cost_ns.total_cmp(&self.found[b].evaluated.cost_ns));
         let all = self.found.iter().map(|c| c.decision.order).max().unwrap_or(0);
         let mut starts: Vec<usize> = (0..=all).collect();
         starts.extend([Some(lowest), cheapest].into_iter().flatten());
@@ -119,11 +164,11 @@ impl Search<'_> {
 
     fn drop_values(&mut self, start: usize) {
         let mut at = start;
-        let mut best = self.found[start].live_bytes;
+        let mut best = self.found[start].evaluated.live_bytes;
         let mut without_gain = 0;
-        let at_once = self.found[start].saved_at_peak.len().div_ceil(STEPS / 2).max(1);
+        let at_once = self.found[start].evaluated.saved_at_peak.len().div_ceil(STEPS / 2).max(1);
         for _ in 0..STEPS {
-            if self.spent > EFFORT || without_gain > PATIENCE {
+            if self.is_over(self.effort.passes) || without_gain > PATIENCE {
                 return;
             }
             let mut decision = self.found[at].decision.clone();
@@ -135,15 +180,15 @@ impl Search<'_> {
             decision.evicted.sort_unstable();
             decision.evicted.dedup();
             let Ok(next) = self.add(decision) else { return };
-            without_gain = if self.found[next].live_bytes < best { 0 } else { without_gain + 1 };
-            best = best.min(self.found[next].live_bytes);
+            without_gain = if self.found[next].evaluated.live_bytes < best { 0 } else { without_gain + 1 };
+            best = best.min(self.found[next].evaluated.live_bytes);
             at = next;
         }
     }
 
     /// Values to drop together, the best first.
     fn moves(&self, at: usize) -> Vec<Vec<StorageId>> {
-        let candidate = &self.found[at];
+        let candidate = &self.found[at].evaluated;
         let mut saved = vec![false; self.facts.program.storages.len()];
         for storage in &candidate.saved_at_peak {
             saved[storage.index()] = true;
@@ -222,8 +267,8 @@ impl Marks {
 }
 
 /// Drops every candidate that another one undercuts in memory and cost; equals
-/// keep the first. Sorted by cost.
-fn pareto(mut found: Vec<Candidate>) -> Vec<Candidate> {
+/// keep the first. Sorted by cost: each one with less memory is dearer.
+pub(crate) fn pareto(mut found: Vec<Candidate>) -> Vec<Candidate> {
     found.sort_by(|a, b| a.cost_ns.total_cmp(&b.cost_ns).then(a.live_bytes.cmp(&b.live_bytes)));
     let mut least = u64::MAX;
     found.retain(|c| {

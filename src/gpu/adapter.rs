@@ -50,6 +50,7 @@ pub(super) fn profile_of(info: &wgpu::AdapterInfo, limits: &wgpu::Limits, builde
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
         // WebGPU's default on every device, so that plans do not depend on it.
         offset_alignment_bytes: 256,
+        planning: builder.planning,
         rates: Rates::of_class(class),
     }
 }

@@ -11,6 +11,7 @@ use super::pipeline::Pipelines;
 use super::run::InFlight;
 use super::wait::{Signal, Turn, Waiter, poll_device};
 use crate::error::{Error, Result};
+use crate::plan::PlanOptions;
 use crate::profile::{AdapterClass, DeviceProfile};
 use crate::shared::Shared;
 
@@ -39,6 +40,7 @@ pub struct GpuBuilder {
     pub(super) max_binding_bytes: Option<u64>,
     pub(super) max_buffer_bytes: Option<u64>,
     pub(super) submit_ns: Option<f64>,
+    pub(super) planning: PlanOptions,
 }
 
 impl GpuBuilder {
@@ -97,6 +99,13 @@ impl GpuBuilder {
     #[must_use]
     pub fn submit_ms(mut self, ms: f64) -> Self {
         self.submit_ns = Some(ms * 1e6);
+        self
+    }
+
+    /// Says how hard to search for plans under a budget.
+    #[must_use]
+    pub fn planning(mut self, options: PlanOptions) -> Self {
+        self.planning = options;
         self
     }
 

@@ -22,13 +22,16 @@
 
 mod build;
 mod check;
+mod model;
 mod order;
 mod place;
 mod planner;
+mod planning;
 mod report;
 mod schedule;
 
 pub use check::check;
+pub use planning::{PlanOptions, Planning};
 pub use report::{LiveBytes, Report};
 
 use crate::checkpoint::{Policy, candidates};
@@ -36,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::fuse::program::{PassId, Program, StorageId};
 use crate::profile::DeviceProfile;
 use planner::Planner;
+use planning::Known;
 
 /// Which memory a binding lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -207,7 +211,8 @@ pub struct Plan {
 /// The same program, policy and profile give the same plan, byte for byte. A
 /// plan under [`Policy::Budget`] has `peak.total()` within the budget; from the
 /// least budget on every budget succeeds, and a larger one never gives a dearer
-/// plan.
+/// plan. [`DeviceProfile::planning`] says how hard to search; [`Planning`] searches
+/// once for several budgets.
 ///
 /// # Errors
 /// [`Error::Policy`] if the policy makes no sense for this program,
@@ -216,11 +221,15 @@ pub struct Plan {
 /// breaks its rules or cannot be ordered (a state written twice, an output
 /// overwritten). In debug builds every plan goes through [`check()`].
 pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Result<Plan> {
+    plan_with(program, policy, profile, &Known::default())
+}
+
+fn plan_with(program: &Program, policy: &Policy, profile: &DeviceProfile, known: &Known) -> Result<Plan> {
     policy.validate()?;
     if cfg!(debug_assertions) {
         program.validate()?;
     }
-    let planner = Planner::new(program, profile)?;
+    let planner = Planner::new(program, profile, known)?;
     let plan = match candidates::fixed(planner.facts(), policy)? {
         Some(decision) => planner.plan_fixed(policy, &decision),
         None if *policy == Policy::LeastMemory => planner.plan_least(policy),
@@ -244,5 +253,5 @@ pub fn plan(program: &Program, policy: &Policy, profile: &DeviceProfile) -> Resu
 /// # Errors
 /// As [`plan()`] under [`Policy::LeastMemory`].
 pub fn pareto(program: &Program, profile: &DeviceProfile, points: usize) -> Result<Vec<ParetoPoint>> {
-    Planner::new(program, profile)?.pareto(points)
+    Planner::new(program, profile, &Known::default())?.pareto(points)
 }

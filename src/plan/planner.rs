@@ -2,14 +2,17 @@
 
 use crate::checkpoint::facts::Facts;
 use crate::checkpoint::paths::Paths;
-use crate::checkpoint::search::{Candidate, Evaluated, search};
-use crate::checkpoint::{ByteSize, Decision, Policy, replay};
+use crate::checkpoint::search::{Candidate, Effort, Evaluated, Way, pareto, search};
+use crate::checkpoint::{ByteSize, Decision, Policy, candidates, replay};
 use crate::error::{Error, Result};
 use crate::fuse::program::{Phase, Program, StorageId};
 use crate::plan::build::{self, Fixed, Placed};
+use crate::plan::model::Model;
+use crate::plan::planning::{Found, Known};
 use crate::plan::schedule::{self, Measure, Schedule};
-use crate::plan::{ParetoPoint, PeakBytes, Plan, order, report};
+use crate::plan::{ParetoPoint, PeakBytes, Plan, PlanOptions, order, report};
 use crate::profile::DeviceProfile;
+use crate::solve::{Deadline, Descent, descend};
 
 /// The state, and this share of what a plan takes besides.
 fn share_of(none: &PeakBytes, share: f64) -> u64 {
@@ -24,7 +27,20 @@ pub(super) struct Planner<'p> {
     fixed: Fixed,
     /// Orders of the passes to choose from.
     orders: Vec<Vec<u32>>,
+    /// What was found out before.
+    known: &'p Known,
+    options: PlanOptions,
 }
+
+/// How the solver walks down, one way after the other: whether what is kept for several
+/// replays is shared between them, and whether runs are moved first.
+const DESCENTS: [(bool, bool); 2] = [(true, false), (false, true)];
+
+/// Budgets that it stops at on its way.
+const LEVELS: u32 = 32;
+
+/// Passes walked that count as one step of the search.
+const PASSES_PER_STEP: u64 = 32;
 
 /// A decision carried through to offsets.
 struct LaidOut {
@@ -40,12 +56,12 @@ impl LaidOut {
 }
 
 impl<'p> Planner<'p> {
-    pub(super) fn new(program: &'p Program, profile: &DeviceProfile) -> Result<Self> {
+    pub(super) fn new(program: &'p Program, profile: &DeviceProfile, known: &'p Known) -> Result<Self> {
         let facts = Facts::new(program, profile)?;
         let fixed = Fixed::new(&facts, profile)?;
         let mut orders = vec![order::recorded(&facts), order::eager(&facts)];
         orders.dedup();
-        Ok(Self { facts, fixed, orders })
+        Ok(Self { facts, fixed, orders, known, options: profile.planning })
     }
 
     pub(super) const fn facts(&self) -> &Facts<'p> {
@@ -63,6 +79,55 @@ impl<'p> Planner<'p> {
         let (schedule, measure) = self.schedule(decision)?;
         let placed = self.fixed.place(&self.facts, &schedule, measure.live_bytes);
         Ok(LaidOut { schedule, measure, placed })
+    }
+
+    /// What an order of the solver's nodes comes to.
+    fn schedule_order(&self, model: usize, nodes: &[u32]) -> Result<(Schedule, Measure)> {
+        let trace = self.models()[model].trace(&self.facts, nodes)?;
+        let schedule = schedule::schedule(&self.facts, trace)?;
+        let measure = schedule.measure(&self.facts);
+        Ok((schedule, measure))
+    }
+
+    fn lay_out_way(&self, way: &Way) -> Result<LaidOut> {
+        match way {
+            Way::Decision(decision) => self.lay_out(decision),
+            Way::Order(model, nodes) => {
+                let (schedule, measure) = self.schedule_order(*model, nodes)?;
+                let placed = self.fixed.place(&self.facts, &schedule, measure.live_bytes);
+                Ok(LaidOut { schedule, measure, placed })
+            }
+        }
+    }
+
+    /// The graphs of the step that keeps everything, in each order of its passes.
+    fn models(&self) -> &[Model] {
+        self.known.models.get_or_init(|| {
+            let orders = (0..self.orders.len()).filter_map(|order| {
+                let (schedule, _) = self.schedule(&self.keeps_all().in_order(order)).ok()?;
+                let passes: Vec<u32> = (0..schedule.order.len()).map(|at| schedule.step(at).pass).collect();
+                Model::new(&self.facts, &passes)
+            });
+            orders.collect()
+        })
+    }
+
+    /// What the solver finds on its ways down, in so many steps.
+    fn solved(&self, steps: u64, deadline: Deadline) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        let ways = self.models().len() * DESCENTS.len();
+        for (index, model) in self.models().iter().enumerate() {
+            let nodes: Vec<u32> = (0..model.graph().nodes().len() as u32).collect();
+            for (shared, tight) in DESCENTS {
+                let steps = steps / ways as u64;
+                let descent = Descent { levels: LEVELS, shared, tight, improve: 0, steps, deadline };
+                for waypoint in descend(model.graph(), &nodes, &descent) {
+                    let Ok((_, measure)) = self.schedule_order(index, &waypoint.order) else { continue };
+                    found.push(Candidate::of_order(index, waypoint.order, measure.live_bytes, measure.cost_ns));
+                }
+            }
+        }
+        found
     }
 
     /// Lays a decision out in every order and takes the shortest arena, or a
@@ -121,40 +186,75 @@ impl<'p> Planner<'p> {
         if none.total() <= budget {
             return self.finish(&keeps_all, policy);
         }
-        let candidates = self.candidates()?;
-        for candidate in &candidates {
-            if self.peak_at_least(candidate.live_bytes) > budget {
+        let found = self.found()?;
+        for candidate in &found.candidates {
+            if self.peak_at_least(candidate.live_bytes) > budget || self.peak_of(candidate)? > budget {
                 continue;
             }
-            let laid_out = self.lay_out(&candidate.decision)?;
-            if self.peak(&laid_out).total() <= budget {
-                let mut plan = self.finish(&laid_out, policy)?;
-                if let Policy::BudgetFraction(_) = policy {
-                    plan.notes.push(format!("the budget is {budget} bytes ({})", ByteSize::new(budget)));
-                }
-                return Ok(plan);
+            let mut plan = self.finish_found(&self.lay_out_way(&candidate.way)?, policy, found)?;
+            if let Policy::BudgetFraction(_) = policy {
+                plan.notes.push(format!("the budget is {budget} bytes ({})", ByteSize::new(budget)));
             }
+            return Ok(plan);
         }
-        Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes: self.least_budget(&none, &candidates)? })
+        let least_budget_bytes = self.least_budget(&none, &found.candidates)?;
+        Err(Error::BudgetTooSmall { budget_bytes: budget, least_budget_bytes })
     }
 
-    fn candidates(&self) -> Result<Vec<Candidate>> {
-        search(&self.facts, self.orders.len(), &mut |decision| self.evaluate(decision))
+    /// Every way worth choosing, whatever the budget: each with less memory is dearer.
+    fn found(&self) -> Result<&Found> {
+        if let Some(found) = self.known.found.get() {
+            return Ok(found);
+        }
+        let deadline = self.options.time_limit.map_or(Deadline::NEVER, Deadline::after);
+        let named = [Policy::Nothing, Policy::Selective];
+        let named = named.iter().filter_map(|policy| candidates::fixed(&self.facts, policy).ok().flatten()).collect();
+        // A quarter for what is dropped by regions and by value, the rest for the solver.
+        let passes = usize::try_from((self.options.steps / 4).saturating_mul(PASSES_PER_STEP)).unwrap_or(usize::MAX);
+        let effort = Effort { passes, deadline };
+        let mut all = search(&self.facts, self.orders.len(), named, effort, &mut |decision| self.evaluate(decision))?;
+        all.extend(self.solved(self.options.steps - self.options.steps / 4, deadline));
+        let found = Found { candidates: pareto(all), cut_short: deadline.is_over() };
+        Ok(self.known.found.get_or_init(|| found))
+    }
+
+    /// Bytes of the arena of a candidate, which is placed at most once to know them.
+    fn arena_of(&self, candidate: &Candidate) -> Result<u64> {
+        if let Some(&arena) = candidate.arena.get() {
+            return Ok(arena);
+        }
+        let arena = self.lay_out_way(&candidate.way)?.arena();
+        Ok(*candidate.arena.get_or_init(|| arena))
+    }
+
+    fn peak_of(&self, candidate: &Candidate) -> Result<u64> {
+        Ok(self.fixed.peak_with(self.arena_of(candidate)?).total())
+    }
+
+    fn finish_found(&self, laid_out: &LaidOut, policy: &Policy, found: &Found) -> Result<Plan> {
+        let mut plan = self.finish(laid_out, policy)?;
+        if let (true, Some(limit)) = (found.cut_short, self.options.time_limit) {
+            plan.notes.push(format!(
+                "the search was cut short after {} ms: with more time, or on another machine, the plan may be another",
+                limit.as_millis()
+            ));
+        }
+        Ok(plan)
     }
 
     /// Plans the least memory that the search can reach.
     pub(super) fn plan_least(&self, policy: &Policy) -> Result<Plan> {
         let mut best = self.lay_out_best(&self.keeps_all())?;
         // From the leanest on; of equals, the last one met is the cheapest.
-        for candidate in self.candidates()?.iter().rev() {
-            if self.peak_at_least(candidate.live_bytes) <= self.peak(&best).total() {
-                let next = self.lay_out(&candidate.decision)?;
-                if next.arena() <= best.arena() {
-                    best = next;
-                }
+        let found = self.found()?;
+        for candidate in found.candidates.iter().rev() {
+            if self.peak_at_least(candidate.live_bytes) <= self.peak(&best).total()
+                && self.arena_of(candidate)? <= best.arena()
+            {
+                best = self.lay_out_way(&candidate.way)?;
             }
         }
-        self.finish(&best, policy)
+        self.finish_found(&best, policy, found)
     }
 
     /// Peak against cost, from keeping everything to the leanest plan known: at
@@ -169,7 +269,7 @@ impl<'p> Planner<'p> {
         };
         let base = keeps_all.measure.cost_ns;
         let mut all = vec![point(&keeps_all, base, base)];
-        let candidates = self.candidates()?;
+        let candidates = &self.found()?.candidates;
         let (most, least) = (keeps_all.measure.live_bytes, candidates.last().map_or(0, |c| c.live_bytes));
         let mut taken = usize::MAX;
         for step in 1..points.max(2) {
@@ -178,7 +278,7 @@ impl<'p> Planner<'p> {
             let Some(index) = candidates.iter().position(|c| c.live_bytes <= wanted.max(least)) else { break };
             if index != taken {
                 taken = index;
-                let laid_out = self.lay_out(&candidates[index].decision)?;
+                let laid_out = self.lay_out_way(&candidates[index].way)?;
                 all.push(point(&laid_out, laid_out.measure.cost_ns, base));
             }
         }
@@ -203,7 +303,7 @@ impl<'p> Planner<'p> {
         let mut least = none.total();
         for candidate in candidates.iter().rev() {
             if self.peak_at_least(candidate.live_bytes) < least {
-                least = least.min(self.peak(&self.lay_out(&candidate.decision)?).total());
+                least = least.min(self.peak_of(candidate)?);
             }
         }
         Ok(least)

@@ -23,6 +23,8 @@ struct Bits {
     keepers: u64,
     /// Nodes that a value leads to.
     leads_to: Vec<u64>,
+    /// Nodes that may run once only.
+    once: u64,
 }
 
 struct State {
@@ -66,6 +68,7 @@ impl Bits {
             producer: values.iter().filter_map(|&v| graph.producer(v)).map(|p| p as usize).collect(),
             keep: set(&kept),
             keepers: kept.iter().filter_map(|&v| graph.producer(v)).fold(0, |k, p| k | 1 << p),
+            once: (0..nodes.len()).filter(|&n| graph.once(n as u32)).fold(0, |set, n| set | 1 << n),
             reads,
             writes,
             leads_to,
@@ -76,20 +79,23 @@ impl Bits {
         ones(set).map(|v| self.bytes[v]).sum()
     }
 
-    /// The cost of the nodes that must run again.
-    fn bound(&self, ran: u64, resident: u64, all: u64) -> u64 {
+    /// The cost of the nodes that must run again; none if one may not.
+    fn bound(&self, ran: u64, resident: u64, all: u64) -> Option<u64> {
         let mut wanted = ones(all & !ran).fold(self.keep, |w, n| w | self.reads[n]) & !resident;
         let (mut again, mut cost) = (0u64, 0);
         while wanted != 0 {
             let node = self.producer[wanted.trailing_zeros() as usize];
             wanted &= wanted - 1;
             if ran & !again & (1 << node) != 0 {
+                if self.once & 1 << node != 0 {
+                    return None;
+                }
                 again |= 1 << node;
                 cost += self.cost[node];
                 wanted |= self.reads[node] & !resident;
             }
         }
-        cost
+        Some(cost)
     }
 
     /// Without what leads to nothing that may still run. Kept values may be dropped
@@ -164,7 +170,9 @@ pub(super) fn search(graph: &Graph, budget: u64, limit: u64, steps: &mut u64) ->
         }
         for node in 0..nodes {
             let again = ran >> node & 1 == 1;
-            if bits.reads[node] & !resident != 0 || (again && bits.writes[node] & !resident == 0) {
+            if bits.reads[node] & !resident != 0
+                || (again && (bits.writes[node] & !resident == 0 || bits.once & 1 << node != 0))
+            {
                 continue;
             }
             let now = ran | 1 << node;
@@ -183,7 +191,8 @@ pub(super) fn search(graph: &Graph, budget: u64, limit: u64, steps: &mut u64) ->
             for &freed in &found {
                 let after = bits.useful(now, before & !freed | bits.writes[node], all);
                 let cost = cost + if again { bits.cost[node] } else { 0 };
-                let total = cost + bits.bound(now, after, all);
+                let Some(bound) = bits.bound(now, after, all) else { continue };
+                let total = cost + bound;
                 if total >= limit {
                     continue;
                 }

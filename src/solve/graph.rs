@@ -22,6 +22,7 @@ pub struct Graph {
     bytes: Vec<u64>,
     producer: Vec<Option<u32>>,
     keep: Vec<bool>,
+    once: Vec<bool>,
 }
 
 /// Why something is no graph, or no schedule of one.
@@ -74,6 +75,13 @@ pub enum SolveError {
         /// The value.
         value: u32,
     },
+    /// A node that runs once runs again.
+    RunAgain {
+        /// The position in the schedule.
+        position: usize,
+        /// The node.
+        node: u32,
+    },
     /// A node never runs.
     NeverRun {
         /// The node.
@@ -117,6 +125,9 @@ impl fmt::Display for SolveError {
             }
             Self::FreedTwice { position, value } => {
                 write!(f, "value {value} is freed after run {position} but is not resident then")
+            }
+            Self::RunAgain { position, node } => {
+                write!(f, "run {position} is of node {node} again, which may run once only")
             }
             Self::NeverRun { node } => write!(f, "node {node} never runs"),
             Self::NotKept { value } => {
@@ -170,7 +181,28 @@ impl Graph {
         };
         sum(Box::new(nodes.iter().map(|n| n.cost)))?;
         sum(Box::new(bytes.iter().copied()))?;
-        Ok(Self { nodes, bytes, producer, keep: kept })
+        let once = vec![false; nodes.len()];
+        Ok(Self { nodes, bytes, producer, keep: kept, once })
+    }
+
+    /// The same graph, in which these nodes may run once only.
+    ///
+    /// # Errors
+    /// [`SolveError::NoSuchNode`].
+    pub fn running_once(mut self, nodes: &[u32]) -> Result<Self, SolveError> {
+        for (position, &node) in nodes.iter().enumerate() {
+            match self.once.get_mut(node as usize) {
+                Some(once) => *once = true,
+                None => return Err(SolveError::NoSuchNode { position, node }),
+            }
+        }
+        Ok(self)
+    }
+
+    /// Whether a node may run once only.
+    #[must_use]
+    pub fn once(&self, node: u32) -> bool {
+        self.once[node as usize]
     }
 
     /// The nodes, in an order in which they can run.

@@ -2,6 +2,7 @@
 
 use std::collections::BinaryHeap;
 
+use super::deadline::Deadline;
 use super::graph::Graph;
 use super::line::{END, Line};
 
@@ -45,6 +46,8 @@ pub(super) struct Search {
     pub(super) steps: u64,
     /// The count at which dropping gives up.
     pub(super) end: u64,
+    /// The clock's end.
+    pub(super) deadline: Deadline,
     random: u64,
     /// How much prices are disturbed: 0 for not at all.
     pub(super) noise: f64,
@@ -66,6 +69,7 @@ impl Search {
             mark: 0,
             steps: 0,
             end: u64::MAX,
+            deadline: Deadline::NEVER,
             random: 0x9e37_79b9_7f4a_7c15,
             noise: 0.0,
             power: 1.0,
@@ -99,7 +103,7 @@ impl Search {
         if over == 0 || graph.bytes(value) == 0 {
             return None;
         }
-        let producer = graph.producer(value)?;
+        let producer = graph.producer(value).filter(|&p| !graph.once(p))?;
         let power = self.power;
         let weight = |over: u64| if power == 1.0 { over as f64 } else { (over as f64).powf(power) };
         let gross = graph.bytes(value) as f64 * weight(over);
@@ -136,7 +140,8 @@ impl Search {
                     let penalty = graph.bytes(w) as f64 * weight(line.over(life.death as usize + 1, at));
                     let penalty =
                         if self.shared { penalty / f64::from(self.readers[w as usize].max(2) - 1) } else { penalty };
-                    if penalty <= share * gross {
+                    // What may not run again is kept, whatever that takes.
+                    if penalty <= share * gross || graph.once(p) {
                         net -= penalty;
                         extended |= penalty > 0.0;
                     } else {
@@ -217,7 +222,7 @@ impl Search {
                 if line.excess < lowest {
                     (lowest, stalled) = (line.excess, 0);
                 }
-                if line.cost >= limit || stalled > 100 || self.steps > self.end {
+                if line.cost >= limit || stalled > 100 || self.steps > self.end || self.deadline.is_over() {
                     return false;
                 }
                 for p in drop.at..drop.at + drop.nodes.len() {

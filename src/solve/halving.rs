@@ -12,6 +12,11 @@ use super::graph::Graph;
 pub(super) fn halving(graph: &Graph, turn: usize, blocks: usize) -> Vec<u32> {
     let n = graph.nodes().len();
     let blocks = blocks.clamp(1, turn.max(1));
+    let mut ran = vec![false; n];
+    let mut run = |order: &mut Vec<u32>, nodes: std::ops::Range<usize>| {
+        let may = |&node: &usize| !std::mem::replace(&mut ran[node], true) || !graph.once(node as u32);
+        order.extend(nodes.filter(may).map(|node| node as u32));
+    };
     // The last node before the turn that each later node reads from.
     let latest: Vec<Option<usize>> = graph.nodes()[turn..]
         .iter()
@@ -27,12 +32,12 @@ pub(super) fn halving(graph: &Graph, turn: usize, blocks: usize) -> Vec<u32> {
     while let Some((low, high)) = ranges.pop() {
         if high - low > 1 {
             let middle = low.midpoint(high);
-            order.extend(cut(low) as u32..cut(middle) as u32);
+            run(&mut order, cut(low)..cut(middle));
             ranges.push((low, middle));
             ranges.push((middle, high));
             continue;
         }
-        order.extend(cut(low) as u32..cut(high) as u32);
+        run(&mut order, cut(low)..cut(high));
         while after < n && (low == 0 || latest[after - turn].is_none_or(|p| p >= cut(low))) {
             order.push(after as u32);
             after += 1;

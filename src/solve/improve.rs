@@ -172,7 +172,7 @@ pub(super) fn improve(search: &mut Search, line: &mut Line<'_>, steps: u64) {
     let mut best = (line.cost, line.items.clone());
     let mut current = best.clone();
     let mut idle = 0u64;
-    while search.steps < end && best.0 > base {
+    while search.steps < end && best.0 > base && !search.deadline.is_over() {
         search.steps += line.items.len() as u64 / 8;
         let replays: Vec<usize> = (0..line.items.len()).filter(|&p| !line.is_first(p)).collect();
         if replays.is_empty() {

@@ -6,6 +6,8 @@
 //! operations, kernels or devices. `docs/planner.md` tells how it works.
 
 mod chain;
+mod deadline;
+mod descent;
 mod exact;
 mod graph;
 mod greedy;
@@ -18,6 +20,8 @@ mod schedule;
 mod solve;
 
 pub use chain::{Action, ChainPlan, Stage, mixed_steps, revolve_extra, rotor};
+pub use deadline::Deadline;
+pub use descent::{Descent, Waypoint, descend};
 pub use graph::{Graph, Node, SolveError};
 pub use pareto::{Curve, pareto};
 pub use schedule::{Figures, Run, Schedule};

@@ -80,8 +80,8 @@ impl Schedule {
     ///
     /// # Errors
     /// Whatever makes it no schedule of this graph: a read of what is not
-    /// resident, a free of what is not resident, a node that never runs, a kept
-    /// value that is gone.
+    /// resident, a free of what is not resident, a node that never runs or that runs
+    /// again though it may not, a kept value that is gone.
     pub fn check(&self, graph: &Graph) -> Result<Figures, SolveError> {
         let mut resident: Vec<bool> = (0..graph.values() as u32).map(|v| graph.producer(v).is_none()).collect();
         let mut ran = vec![false; graph.nodes().len()];
@@ -109,7 +109,9 @@ impl Schedule {
                 live -= graph.bytes(value);
             }
             cost = cost.saturating_add(n.cost);
-            ran[node as usize] = true;
+            if std::mem::replace(&mut ran[node as usize], true) && graph.once(node) {
+                return Err(SolveError::RunAgain { position, node });
+            }
         }
         if let Some(node) = ran.iter().position(|&ran| !ran) {
             return Err(SolveError::NeverRun { node: node as u32 });
