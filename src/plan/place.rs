@@ -77,11 +77,15 @@ impl Placement {
 
 /// Above this many units only the sweeps, which take n log n, are tried.
 const SCANS_UP_TO: usize = 8_192;
-/// Repairs of the best order found, each of which is one more scan.
-const REPAIRS_AT_LEAST: usize = 12;
-const REPAIRS_AT_MOST: usize = 1_000;
-/// Pairs of units looked at by repairs.
-const REPAIR_EFFORT: usize = 8_000_000;
+/// Repairs of an order, each of which is one more scan.
+const REPAIRS_AT_LEAST: usize = 8;
+const REPAIRS_AT_MOST: usize = 4_000;
+/// Pairs of units alive together that are looked at by the repairs of all units, and
+/// by those of the large ones.
+const REPAIR_EFFORT: usize = 1_500_000;
+const REPAIR_EFFORT_LARGE: usize = 3_000_000;
+/// A unit of at least this part of the live bytes is large.
+const LARGE: u64 = 96;
 
 /// Places every unit; none is larger than a block. `live_bytes` is the largest
 /// sum of sizes alive at one time.
@@ -91,70 +95,195 @@ pub(crate) fn place(units: &[Unit], limit: BlockLimit, live_bytes: u64) -> Place
         return best;
     }
     // Lengths end at the last used byte; the bound is in rounded sizes.
+    let together = Together::new(units);
     let mut starts: Vec<(u64, Vec<u32>)> = Vec::new();
     for order in orders(units) {
         if best.total() <= live_bytes {
             return best;
         }
-        let tried = scan(units, &order, limit);
+        let tried = scan(units, &order, limit, &together);
         starts.push((tried.total(), order));
         if tried.total() < best.total() {
             best = tried;
         }
     }
     starts.sort_by_key(|&(total, _)| total);
-    let tries = (REPAIR_EFFORT / (units.len() * units.len()).max(1)).clamp(REPAIRS_AT_LEAST, REPAIRS_AT_MOST);
+    let large = Large::new(units, live_bytes);
+    for (_, order) in &mut starts {
+        if best.total() <= live_bytes {
+            return best;
+        }
+        *order = large.repaired(order, limit);
+        let tried = scan(units, order, limit, &together);
+        if tried.total() < best.total() {
+            best = tried;
+        }
+    }
+    let tries = (REPAIR_EFFORT / together.pairs().max(1)).clamp(REPAIRS_AT_LEAST, REPAIRS_AT_MOST);
     for (_, order) in starts {
-        best = repair(units, order, best, live_bytes, tries / 4);
+        best = repair(units, order, (best, live_bytes), tries / 4, &together).0;
     }
     best
 }
 
-/// Improves an order: what sticks out gets the first choice, or two units trade
-/// places. Worse orders are not gone on from. The numbers come from a generator
-/// with a fixed seed: the same units give the same placement.
-fn repair(units: &[Unit], mut order: Vec<u32>, mut best: Placement, live_bytes: u64, tries: usize) -> Placement {
-    if order.len() < 2 {
-        return best;
+/// The large units alone: there are few, and what they leave open the small ones fill.
+struct Large {
+    units: Vec<Unit>,
+    /// Which units they are.
+    ids: Vec<u32>,
+    /// The number among the large ones of each unit, if it is one.
+    number: Vec<Option<u32>>,
+    together: Together,
+    live_bytes: u64,
+}
+
+impl Large {
+    fn new(all: &[Unit], live_bytes: u64) -> Self {
+        let ids: Vec<u32> = (0..all.len() as u32).filter(|&u| all[u as usize].size >= live_bytes / LARGE).collect();
+        let mut number = vec![None; all.len()];
+        ids.iter().zip(0..).for_each(|(&unit, at)| number[unit as usize] = Some(at));
+        let units: Vec<Unit> = ids.iter().map(|&u| all[u as usize]).collect();
+        let together = Together::new(&units);
+        Self { live_bytes: most_alive(&units), units, ids, number, together }
     }
-    let mut current = scan(units, &order, best.limit);
+
+    /// The large units first, in an order found from where they stand in `order`; then the others.
+    fn repaired(&self, order: &[u32], limit: BlockLimit) -> Vec<u32> {
+        let own: Vec<u32> = order.iter().filter_map(|&u| self.number[u as usize]).collect();
+        let tries = (REPAIR_EFFORT_LARGE / 4 / self.together.pairs().max(1)).min(REPAIRS_AT_MOST);
+        let first = scan(&self.units, &own, limit, &self.together);
+        let (_, own) = repair(&self.units, own, (first, self.live_bytes), tries, &self.together);
+        let small = order.iter().copied().filter(|&u| self.number[u as usize].is_none());
+        own.into_iter().map(|at| self.ids[at as usize]).chain(small).collect()
+    }
+}
+
+/// The largest sum of sizes alive at one time.
+fn most_alive(units: &[Unit]) -> u64 {
+    let end = units.iter().map(|u| u.last as usize + 2).max().unwrap_or(0);
+    let mut change = vec![0_i128; end];
+    for unit in units {
+        change[unit.first as usize] += i128::from(unit.size);
+        change[unit.last as usize + 1] -= i128::from(unit.size);
+    }
+    let sums = change.iter().scan(0, |live: &mut i128, change| {
+        *live += change;
+        Some(*live)
+    });
+    u64::try_from(sums.max().unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// Improves an order: a unit that ends above the largest sum of live bytes gets an
+/// earlier choice. Orders in which more sticks out are not gone on from. The numbers
+/// come from a generator with a fixed seed: the same units give the same placement.
+/// Gives the best placement, and the order that was reached.
+fn repair(
+    units: &[Unit],
+    mut order: Vec<u32>,
+    (mut best, live_bytes): (Placement, u64),
+    tries: usize,
+    together: &Together,
+) -> (Placement, Vec<u32>) {
+    if order.len() < 2 {
+        return (best, order);
+    }
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |n: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((random >> 33) % n as u64) as usize
     };
-    for attempt in 0..tries {
+    let mut current = scan(units, &order, best.limit, together);
+    let mut place_of = vec![0_usize; units.len()];
+    let mut best_order = order.clone();
+    for _ in 0..tries {
         if best.total() <= live_bytes {
             break;
         }
-        let mut changed = order.clone();
-        let at = match attempt % 3 {
-            0 => sticking_out(units, &current, &order),
-            _ => below(order.len()),
-        };
-        match attempt % 3 {
-            2 => changed.swap(at, below(order.len())),
-            _ => {
-                let to = if attempt % 6 == 0 { 0 } else { below(at + 1) };
-                changed[to..=at].rotate_right(1);
-            }
+        for (at, &unit) in order.iter().enumerate() {
+            place_of[unit as usize] = at;
         }
-        let tried = scan(units, &changed, best.limit);
-        if tried.total() <= current.total() {
+        let out = sticking_out(units, &current, live_bytes);
+        let Some(&unit) = out.get(below(out.len().max(1))) else { break };
+        let at = place_of[unit as usize];
+        // Before one that took its place, or any earlier one, or all.
+        let to = match below(4) {
+            0 => 0,
+            1 => below(at + 1),
+            _ => {
+                let others = together.of(unit);
+                let other = others.get(below(others.len().max(1))).map_or(at, |&other| place_of[other as usize]);
+                other.min(at)
+            }
+        };
+        if to == at {
+            continue;
+        }
+        let mut changed = order.clone();
+        changed[to..=at].rotate_right(1);
+        let tried = scan(units, &changed, best.limit, together);
+        let (more, less) = (tried.total().cmp(&current.total()), beyond(units, &tried, live_bytes));
+        if more.is_lt() || less <= beyond(units, &current, live_bytes) {
             if tried.total() < best.total() {
                 best = tried.clone();
+                best_order.clone_from(&changed);
             }
             (order, current) = (changed, tried);
         }
     }
-    best
+    (best, best_order)
 }
 
-/// Where in the order the unit stands that ends at the highest address.
-fn sticking_out(units: &[Unit], placement: &Placement, order: &[u32]) -> usize {
-    (0..order.len())
-        .max_by_key(|&at| placement.address[order[at] as usize] + units[order[at] as usize].bytes)
-        .unwrap_or(0)
+/// Units that end above `live_bytes`, if there is one block; else those that end last in theirs.
+fn sticking_out(units: &[Unit], placement: &Placement, live_bytes: u64) -> Vec<u32> {
+    let ends = |u: usize| placement.address[u] + units[u].bytes;
+    let mut out: Vec<u32> = (0..units.len()).filter(|&u| ends(u) > live_bytes).map(|u| u as u32).collect();
+    if out.is_empty() {
+        out.extend((0..units.len()).max_by_key(|&u| ends(u)).map(|u| u as u32));
+    }
+    out
+}
+
+/// Bytes above `live_bytes`, summed over the units that reach there.
+fn beyond(units: &[Unit], placement: &Placement, live_bytes: u64) -> u128 {
+    let ends = units.iter().zip(&placement.address).map(|(unit, address)| address + unit.bytes);
+    ends.map(|end| u128::from(end.saturating_sub(live_bytes))).sum()
+}
+
+/// Which units are alive at one time.
+struct Together {
+    start: Vec<u32>,
+    others: Vec<u32>,
+}
+
+impl Together {
+    fn new(units: &[Unit]) -> Self {
+        let mut by_first: Vec<u32> = (0..units.len() as u32).collect();
+        by_first.sort_by_key(|&u| (units[u as usize].first, u));
+        let mut lists: Vec<Vec<u32>> = vec![Vec::new(); units.len()];
+        let mut alive: Vec<u32> = Vec::new();
+        for &unit in &by_first {
+            alive.retain(|&other| units[other as usize].last >= units[unit as usize].first);
+            for &other in &alive {
+                lists[other as usize].push(unit);
+                lists[unit as usize].push(other);
+            }
+            alive.push(unit);
+        }
+        let mut start = vec![0];
+        start.extend(lists.iter().scan(0, |sum, list| {
+            *sum += list.len() as u32;
+            Some(*sum)
+        }));
+        Self { start, others: lists.concat() }
+    }
+
+    fn of(&self, unit: u32) -> &[u32] {
+        &self.others[self.start[unit as usize] as usize..self.start[unit as usize + 1] as usize]
+    }
+
+    fn pairs(&self) -> usize {
+        self.others.len()
+    }
 }
 
 /// Orders in which units are given their choice of the lowest free address.
@@ -231,17 +360,18 @@ impl RangeMaxima {
 }
 
 /// Gives each unit, in this order, the lowest address that is free while it lives.
-fn scan(units: &[Unit], order: &[u32], limit: BlockLimit) -> Placement {
-    // Sorted by address: begin, end, first, last.
-    let mut placed: Vec<(u64, u64, u32, u32)> = Vec::with_capacity(units.len());
-    let mut address = vec![0_u64; units.len()];
+fn scan(units: &[Unit], order: &[u32], limit: BlockLimit, together: &Together) -> Placement {
+    let mut address = vec![u64::MAX; units.len()];
+    // Where those lie that are alive at one time with the unit: begin, end.
+    let mut taken: Vec<(u64, u64)> = Vec::new();
     for &index in order {
         let unit = &units[index as usize];
+        taken.clear();
+        let placed = together.of(index).iter().filter(|&&other| address[other as usize] != u64::MAX);
+        taken.extend(placed.map(|&o| (address[o as usize], address[o as usize] + units[o as usize].size)));
+        taken.sort_unstable();
         let mut begin = 0_u64;
-        for &(other_begin, other_end, first, last) in &placed {
-            if last < unit.first || first > unit.last {
-                continue;
-            }
+        for &(other_begin, other_end) in &taken {
             if begin + unit.size <= other_begin {
                 break;
             }
@@ -250,8 +380,6 @@ fn scan(units: &[Unit], order: &[u32], limit: BlockLimit) -> Placement {
             }
         }
         address[index as usize] = begin;
-        let at = placed.partition_point(|&(other, ..)| other <= begin);
-        placed.insert(at, (begin, begin + unit.size, unit.first, unit.last));
     }
     finish(units, address, limit)
 }
