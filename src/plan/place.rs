@@ -77,6 +77,8 @@ impl Placement {
 
 /// Above this many units only the sweeps, which take n log n, are tried.
 const SCANS_UP_TO: usize = 8_192;
+/// Pairs of units alive together above which the same holds: a list of them is kept.
+const PAIRS_UP_TO: u64 = 4_000_000;
 /// Repairs of an order, each of which is one more scan.
 const REPAIRS_AT_LEAST: usize = 8;
 const REPAIRS_AT_MOST: usize = 4_000;
@@ -91,7 +93,7 @@ const LARGE: u64 = 96;
 /// sum of sizes alive at one time.
 pub(crate) fn place(units: &[Unit], limit: BlockLimit, live_bytes: u64) -> Placement {
     let mut best = sweep(units, limit);
-    if units.len() > SCANS_UP_TO {
+    if units.len() > SCANS_UP_TO || pairs_together(units) > PAIRS_UP_TO {
         return best;
     }
     // Lengths end at the last used byte; the bound is in rounded sizes.
@@ -247,6 +249,15 @@ fn sticking_out(units: &[Unit], placement: &Placement, live_bytes: u64) -> Vec<u
 fn beyond(units: &[Unit], placement: &Placement, live_bytes: u64) -> u128 {
     let ends = units.iter().zip(&placement.address).map(|(unit, address)| address + unit.bytes);
     ends.map(|end| u128::from(end.saturating_sub(live_bytes))).sum()
+}
+
+/// How many pairs of units are alive at one time.
+fn pairs_together(units: &[Unit]) -> u64 {
+    let mut firsts: Vec<u32> = units.iter().map(|u| u.first).collect();
+    firsts.sort_unstable();
+    let begun = |by: u32| firsts.partition_point(|&first| first <= by) as u64;
+    // Each with those that begin in its life, itself and its equals left out.
+    units.iter().map(|u| begun(u.last) - begun(u.first)).sum()
 }
 
 /// Which units are alive at one time.

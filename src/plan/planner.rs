@@ -36,6 +36,13 @@ pub(super) struct Planner<'p> {
 /// replays is shared between them, and whether runs are moved first.
 const DESCENTS: [(bool, bool); 2] = [(true, false), (false, true)];
 
+/// Programs of more nodes are searched by regions and values alone: every change of an
+/// order takes time with its length.
+const SOLVED_UP_TO: usize = 12_000;
+
+/// In programs of more nodes runs are not moved first.
+const MOVED_UP_TO: usize = 4_000;
+
 /// Budgets that it stops at on its way.
 const LEVELS: u32 = 32;
 
@@ -103,6 +110,9 @@ impl<'p> Planner<'p> {
     /// The graphs of the step that keeps everything, in each order of its passes.
     fn models(&self) -> &[Model] {
         self.known.models.get_or_init(|| {
+            if self.orders.iter().any(|order| order.len() > SOLVED_UP_TO) {
+                return Vec::new();
+            }
             let orders = (0..self.orders.len()).filter_map(|order| {
                 let (schedule, _) = self.schedule(&self.keeps_all().in_order(order)).ok()?;
                 let passes: Vec<u32> = (0..schedule.order.len()).map(|at| schedule.step(at).pass).collect();
@@ -115,10 +125,13 @@ impl<'p> Planner<'p> {
     /// What the solver finds on its ways down, in so many steps.
     fn solved(&self, steps: u64, deadline: Deadline) -> Vec<Candidate> {
         let mut found = Vec::new();
-        let ways = self.models().len() * DESCENTS.len();
+        let ways = (self.models().len() * DESCENTS.len()).max(1);
         for (index, model) in self.models().iter().enumerate() {
             let nodes: Vec<u32> = (0..model.graph().nodes().len() as u32).collect();
             for (shared, tight) in DESCENTS {
+                if tight && nodes.len() > MOVED_UP_TO {
+                    continue;
+                }
                 let steps = steps / ways as u64;
                 let descent = Descent { levels: LEVELS, shared, tight, improve: 0, steps, deadline };
                 for waypoint in descend(model.graph(), &nodes, &descent) {
